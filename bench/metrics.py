@@ -41,7 +41,7 @@ KINDS: Final = {
 }
 READ_EVERY_S: Final = 1.0
 READINGS: Final = 50
-"""Of which the CPU of one is measured, when all is quiet."""
+"""Readings whose mean CPU is measured while no call runs."""
 USUAL_S: Final = 15
 """Time between two readings of a usual Prometheus."""
 

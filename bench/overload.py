@@ -46,7 +46,7 @@ PERIOD_S: Final = 0.1
 PATIENCE_S: Final = 10.0
 RATES: Final = (1.0, 2.0, 5.0)
 WARM_S: Final = 5.0
-"""What comes before is not counted: those in progress at the end of a measurement would be work without goodput."""
+"""Warm-up that is not counted: calls in progress at the end would be work without goodput."""
 FARED: Final = {
     "told": "told 503",
     "closed": "closed without a byte",
@@ -256,7 +256,7 @@ def costs_table(costs: list[dict[str, Any]]) -> Table:
 
 
 def fates_table(rows: list[dict[str, Any]]) -> Table:
-    """What became of the calls."""
+    """Return the outcomes of the calls as a table."""
     cells = [
         [
             "kept" if row["keeps"] else "one for each call",

@@ -1,4 +1,4 @@
-"""What do several workers cost, and how evenly do they share the calls?
+"""CPU of several workers, and how evenly they share the calls.
 
 Targets: with two workers the CPU of a call, that of all processes together, is at most 1.15 times that of one process;
 the calls are split no worse than 60 : 40, streams included.

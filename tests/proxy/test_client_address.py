@@ -44,7 +44,7 @@ def test_the_last_address_that_is_no_proxys_counts(
 
 @pytest.mark.parametrize("own", [b"for=10.1.1.1", b"for=unknown", b"for=", b'for="', b"for=1.1.1.1"])
 def test_a_caller_is_nowhere_whose_own_header_differs_from_that_of_its_proxy(own: bytes) -> None:
-    """It would be at the proxy's address otherwise, inside every network that the proxy is in."""
+    """Otherwise the call would have the proxy's address, inside every network that the proxy is in."""
     assert client_address(("10.0.0.2", 4711), [(F, own), (X, b"203.0.113.9")], PROXIES) is None
 
 

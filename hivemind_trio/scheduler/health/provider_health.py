@@ -385,7 +385,7 @@ class ProviderHealth:
         binds &= 2 * step.inflight >= self.limit
         match lesson.kind:
             case "granted":
-                # What was granted before the circuit changed is neither its probe nor news of it.
+                # An attempt granted before the circuit changed is neither its probe nor news of it.
                 if lesson.is_probe is (circuit is Circuit.HALF_OPEN) and circuit is not Circuit.OPEN:
                     self._begins(step.call_id, step.inflight, step.at_ns)
             case "accepted":

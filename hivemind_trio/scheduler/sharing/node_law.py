@@ -172,7 +172,7 @@ class NodeLaw:
         elif demand <= held:
             self._owed = 0  # nothing waits: nothing is withheld
         keep = min(allowed, target) if self.others_wait() or self._exceeds_cap else allowed
-        # Where more is held than there is, nobody begins anything: calls end until it is not.
+        # More is held than there is: no call begins until enough have ended.
         self._using = keep = min(keep, held) if self._exceeds_cap else keep
         self._seq += 1
         self._sent_ns, self._failed_ns, self._heard = now_ns, None, False

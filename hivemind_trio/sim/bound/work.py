@@ -46,7 +46,7 @@ class Work:
         for living in self._population:
             for turn in living.agent.job.turns:
                 treatment = self.program.decide(living.request(self.program, self.scenario, turn, 0))
-                # Where a provider has accounts any of them may serve it: it takes no time here.
+                # Any account of a provider may serve it, so it takes no time here.
                 place = there.get((treatment.provider or "", treatment.group))
                 if place is not None and treatment.verdict is not Verdict.DENY:
                     places[turn.prompt] = names[id(place)]

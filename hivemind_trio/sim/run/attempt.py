@@ -59,7 +59,7 @@ class End:
 
 
 def _nothing(_: End) -> None:
-    """Nobody is left to hear of it."""
+    """Ignore the end of an attempt: its caller has gone."""
 
 
 @final

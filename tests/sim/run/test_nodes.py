@@ -52,7 +52,7 @@ def test_nodes_find_together_what_the_provider_takes(nodes: int) -> None:
 
     assert refused(world) <= 0.08
     assert figures.turns_done >= 0.99 * 600
-    # What one node alone needs, that knows how many there may be.
+    # The time of one node alone that knows the limit.
     ideal = ran(None, busy(), f"{TAKES}").figures()
     assert figures.makespan_ns <= 2 * ideal.makespan_ns
 
