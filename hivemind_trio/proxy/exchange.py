@@ -258,7 +258,7 @@ class Exchange:
             job=job(self.head.words, self.asked.user),
             address=network((address_text(request.client_address), 0)) if head.peer is not None else "local",
             again=again,
-            # A client that dies of a rejection is kept as long as can be. A stream with keep-alives has had its 200, and
+            # A client that dies of a rejection is kept as long as possible. A stream with keep-alives has had its 200:
             # no client tries it again.
             patience_ns=None
             if client.dies_of_429
