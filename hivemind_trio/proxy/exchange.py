@@ -258,8 +258,8 @@ class Exchange:
             job=job(self.head.words, self.asked.user),
             address=network((address_text(request.client_address), 0)) if head.peer is not None else "local",
             again=again,
-            # A client that dies of a rejection is kept as long as possible. A stream with keep-alives has had its 200:
-            # no client tries it again.
+            # A client that dies of a rejection is kept as long as possible. A stream that is kept alive has had its
+            # 200: no client tries it again.
             patience_ns=None
             if client.dies_of_429
             else round(held_s * (1 if speaks else 1 + client.tries_left) * SECOND_NS),
