@@ -22,7 +22,8 @@ from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.source.string_literals import ESCAPES, bad_escapes
 
 from .ast import File, Item, Statement
-from .foreign_spellings import CONDITIONALS, respelled
+from .foreign.respelling import respelled
+from .foreign.statements import CONDITIONALS
 from .lexeme import Lexeme
 from .lexer import ENDS_BRACKETS, TOLD_EVERY, significant, words
 

@@ -1,0 +1,210 @@
+"""Signs between the parts of a statement: arrows, equals signs, colons and commas."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from hivemind_trio.policy.diagnostics.diagnostic import Fix
+from hivemind_trio.policy.schema import DECLARATIONS, LIMITS, TEST_STATEMENTS
+from hivemind_trio.policy.source.span import Span
+from hivemind_trio.policy.syntax.lexeme import Lexeme
+
+from .speller import BARE, OPERANDS, WORD, Speller, call_pieces
+
+_ARROWS: Final = "→⇒⟶➔"
+_SETTINGS: Final = frozenset(
+    {name for declaration in DECLARATIONS.values() for name in declaration.settings}
+    | {*DECLARATIONS, *TEST_STATEMENTS, *LIMITS}
+)
+"""Every word that can begin a statement."""
+
+
+def arrow(speller: Speller, piece: Lexeme) -> bool:
+    """Read `fallback a -> b`: one thing that follows another stands behind it."""
+    count = 2 if speller.text.startswith("->", piece.span.start) else 1
+    if count == 1 and piece.text not in _ARROWS:
+        return False
+    speller.report_foreign(
+        speller.span_of(piece.span.start, piece.span.start + count, piece), "delete it", "", is_safe=False
+    )
+    speller.at += count
+    return True
+
+
+def equals(speller: Speller, piece: Lexeme) -> bool:
+    """Read `=` in a condition, or either sign in a setting."""
+    last, after = speller.last, speller.ahead()
+    if last is None or after is None or (piece.type == "CMP" and (piece.text != "==" or speller.in_condition)):
+        return False
+    if after.type not in OPERANDS | {"LSQB", "LPAR", "LBRACE"}:
+        return False
+    if len(speller.out) - speller.begin == 2 and speller.out[speller.begin].type == "LET":
+        if piece.type == "EQUAL":
+            return False
+        speller.report(piece.span, "unexpected `==`", "write `=`", "=", code="HM003")
+        speller.take(Lexeme("EQUAL", "=", piece.span))
+        return True
+    note = "`=` is for `let`" if piece.type == "EQUAL" else ""
+    before_block = after.type == "LBRACE"
+    if speller.in_condition and piece.type == "EQUAL" and not before_block:
+        help_ = f"write `{speller.written(last)} == {speller.written(after)}`"
+        speller.report(piece.span, "unexpected `=`", help_, "==", code="HM003", note=note)
+        speller.take(Lexeme("CMP", "==", piece.span))
+        return True
+    if last.type != "NAME" and not before_block:
+        return False
+    help_ = "delete it" if before_block else f"write `{speller.written(last)} {_whole(speller, after)}`"
+    message = f"unexpected `{piece.text}`"
+    speller.report(piece.span, message, help_, code="HM003", note=note, fix=speller.removed(piece.span))
+    speller.at += 1
+    return True
+
+
+def _whole(speller: Speller, piece: Lexeme) -> str:
+    """Return the text of a value as it is written: a price or a rate is several lexemes."""
+    found = BARE.match(speller.text, piece.span.start) if piece.type == "QTY" else None
+    return found[0] if found is not None else speller.written(piece)
+
+
+def colon(speller: Speller, piece: Lexeme) -> bool:
+    """Read `name: value`, `env:NAME` and a block by indentation."""
+    last, after = speller.last, speller.ahead()
+    if piece.text != ":" or last is None or speller.in_brackets():
+        return False
+    if last.text in ("env", "file") and after is not None and after.type == "NAME" and not speller.in_condition:
+        span, put = last.span.to(after.span), f"env({after.text})"
+        speller.report_foreign(span, f"write `{put}`", put, is_safe=last.text == "env")
+        speller.at += 2
+        speller.out[-1:] = [Lexeme(type_, text, span) for type_, text in call_pieces("env", after.text)]
+        return True
+    if speller.in_condition and after is not None and after.type in OPERANDS:
+        speller.report_foreign(
+            piece.span, f"write `{speller.written(last)} == {speller.written(after)}`", speller.padded("==", piece.span)
+        )
+        speller.take(Lexeme("CMP", "==", piece.span))
+        return True
+    if last.type == "STRING" and WORD.fullmatch(last.text[1:-1]):
+        word, span = last.text[1:-1], last.span.to(piece.span)
+        speller.report(span, "`:` is not in the language", f"write `{word}`", word + speller.gap(span))
+        speller.out[-1] = Lexeme("NAME", word, last.span)
+        speller.at += 1
+        return True
+    if last.type != "NAME":
+        return False
+    if after is None or after.type == "_NL":
+        return _indented(speller, piece)
+    shown = f"write `{last.text} {speller.written(after)}`" if after.type in OPERANDS else "delete it"
+    speller.report(piece.span, "`:` is not in the language", shown, fix=speller.removed(piece.span))
+    speller.at += 1
+    return True
+
+
+def _indented(speller: Speller, piece: Lexeme) -> bool:
+    """Read a block by indentation: `provider anthropic:` and lines that are further in."""
+    begin = speller.text.rfind("\n", 0, piece.span.start) + 1
+    line = speller.text[begin : piece.span.start]
+    indent = line[: len(line) - len(line.lstrip())]
+    end = at = speller.line_end(piece.span.start)
+    while at < len(speller.text):
+        stop = speller.line_end(at + 1)
+        more = speller.text[at + 1 : stop]
+        if more.strip():
+            if len(more) - len(more.lstrip()) <= len(indent):
+                break
+            end = stop
+        at = stop
+    first = speller.line_end(piece.span.start)
+    if end == first:
+        speller.report_foreign(piece.span, "delete it", "")
+        speller.at += 1
+        return True
+    span = speller.span_of(piece.span.start, end, piece)
+    put = f" {{{speller.text[first:end]}\n{indent}}}"
+    speller.report(
+        piece.span, "`:` is not in the language", "write `{` here, and `}` below the lines that are further in"
+    )
+    speller.found[-1] = attrs.evolve(speller.found[-1], span=span, fix=Fix.replacing(span, put))
+    speller.at += 1
+    speller.put("LBRACE", "{", piece.span)
+    speller.block_ends.append(end)
+    return True
+
+
+def comma(speller: Speller, piece: Lexeme) -> bool:
+    """Read a comma between settings, or between the items of a list without its brackets."""
+    last, after = speller.last, speller.ahead()
+    if speller.in_brackets() or last is None:
+        return False
+    is_alone = len(speller.out) - 1 == speller.begin and after is not None and after.type in ("QTY", "STRING")
+    if after is None or after.type in ("_NL", "RBRACE") or is_alone:
+        speller.report(piece.span, "unexpected `,`", "delete it", speller.gap(piece.span), code="HM003")
+        speller.at += 1
+        return True
+    if last.type in OPERANDS and not _asked_beside(speller) and len(speller.out) - 1 > speller.begin:
+        run = _items(speller)
+        if len(run) > 1:
+            span = last.span.to(run[-1].span)
+            put = f"[{speller.text[span.start : span.end]}]"
+            speller.report(span, "unexpected `,`", f"write `{put}`", put, code="HM003")
+            speller.out[-1:] = [Lexeme("LSQB", "[", last.span)]
+            for one in run:
+                speller.out += [one, Lexeme("COMMA", ",", one.span)]
+            speller.skip_to(span.end)
+            speller.put("RSQB", "]", Span(span.source, span.end, span.end))
+            return True
+    if last.type == "RPAR" and after.text in ("env", "file"):
+        return _secrets(speller, piece)
+    speller.report(piece.span, "unexpected `,`", "write `;`", ";", code="HM003")
+    speller.take(Lexeme("_NL", ";", piece.span))
+    return True
+
+
+def _secrets(speller: Speller, piece: Lexeme) -> bool:
+    """Read `token env(A), env(B)` as a list, and the first of the keys of a provider."""
+    head = speller.out[speller.begin]
+    stop = speller.at
+    while (
+        stop + 4 < len(speller.pieces)
+        and speller.pieces[stop].type == "COMMA"
+        and speller.pieces[stop + 4].type == "RPAR"
+    ):
+        stop += 5
+    if stop == speller.at:
+        return False
+    rest = speller.pieces[speller.at : stop]
+    if head.text != "token":
+        span = piece.span.to(rest[-1].span)
+        help_ = "delete it: a further key needs a provider of its own"
+        speller.report(span, f"`{head.text}` takes one secret", help_, "", code="HM003", is_safe=False)
+        speller.at = stop
+        return True
+    first = speller.out[speller.begin + 1]
+    span = first.span.to(rest[-1].span)
+    put = f"[{speller.text[span.start : span.end]}]"
+    speller.report(span, "unexpected `,`", f"write `{put}`", put, code="HM003")
+    speller.out[speller.begin + 1 : speller.begin + 1] = [Lexeme("LSQB", "[", first.span)]
+    speller.out += rest
+    speller.at = stop
+    speller.put("RSQB", "]", rest[-1].span)
+    return True
+
+
+def _asked_beside(speller: Speller) -> bool:
+    return speller.in_condition and speller.out[speller.begin].type != "LET"
+
+
+def _items(speller: Speller) -> list[Lexeme]:
+    """Return the values that commas join from the last one on; a name that begins a setting is none of them."""
+    run = [speller.out[-1]]
+    at = speller.at
+    while at + 1 < len(speller.pieces) and speller.pieces[at].type == "COMMA":
+        value = speller.pieces[at + 1]
+        after = speller.pieces[at + 2].type if at + 2 < len(speller.pieces) else "_NL"
+        is_word = value.type == "NAME" and after in ("COMMA", "_NL", "RBRACE") and value.text not in _SETTINGS
+        if value.type not in ("STRING", "QTY") and not is_word:
+            break
+        run.append(value)
+        at += 2
+    return run
