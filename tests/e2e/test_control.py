@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx2
-import pytest
 import trio
 
 from hivemind_trio.demo import ScriptedReply, SimulatedProvider
@@ -24,26 +22,11 @@ from tests.e2e.control import (
     found,
     mode,
     occupied,
-    own_runtime,
     policy,
     state_of,
     there,
 )
 from tests.e2e.process import PATIENCE_S, serving
-
-
-@pytest.fixture
-async def provider(nursery: trio.Nursery) -> AsyncIterator[SimulatedProvider]:
-    provider = SimulatedProvider(seed=7)
-    await nursery.start(provider.run)
-    yield provider
-    nursery.cancel_scope.cancel()
-
-
-@pytest.fixture
-def runtime() -> Iterator[dict[str, str]]:
-    with own_runtime() as env:
-        yield env
 
 
 async def resource(control: httpx2.AsyncClient, path: str) -> Any:

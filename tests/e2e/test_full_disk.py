@@ -97,14 +97,6 @@ async def asked_until(url: str, holds: Callable[[httpx2.Response], Any], **heade
                 return answer
 
 
-@pytest.fixture
-async def provider(nursery: trio.Nursery) -> AsyncIterator[SimulatedProvider]:
-    provider = SimulatedProvider(seed=7)
-    await nursery.start(provider.run)
-    yield provider
-    nursery.cancel_scope.cancel()
-
-
 async def test_a_full_disk_holds_calls_with_a_budget_only_and_says_so(
     tmp_path: Path, provider: SimulatedProvider
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anthropic
@@ -18,14 +17,6 @@ from tests.e2e.house import PATIENCE_S, in_thread, messages, standing, until
 from tests.e2e.process import serving
 
 SECRETS = ("sk-ant-in-the-header", "in-the-api-key", "in-the-bearer", "in-the-cookie", "in-the-query", "in-the-token")
-
-
-@pytest.fixture
-async def provider(nursery: trio.Nursery) -> AsyncIterator[SimulatedProvider]:
-    provider = SimulatedProvider(seed=7)
-    await nursery.start(provider.run)
-    yield provider
-    nursery.cancel_scope.cancel()
 
 
 @pytest.fixture

@@ -93,7 +93,7 @@ async def until_held(env: dict[str, str], leases: int = 1, waiting: int = 0) -> 
 
 async def test_a_short_lease_is_renewed_while_its_command_runs(tmp_path: Path, runtime: dict[str, str]) -> None:
     async with served(tmp_path, runtime):
-        ended = await command(runtime, "lease", "--ttl", "1s", "browser", "--", "sh", "-c", "sleep 2; echo done")
+        ended = await command(runtime, "lease", "--ttl", "4s", "browser", "--", "sh", "-c", "sleep 5; echo done")
 
     assert ended == (0, "done\n", "")
 

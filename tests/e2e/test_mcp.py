@@ -32,14 +32,6 @@ budget calls {{ requests 100/day }}
 
 
 @pytest.fixture
-async def provider(nursery: trio.Nursery) -> AsyncIterator[SimulatedProvider]:
-    provider = SimulatedProvider(seed=7)
-    await nursery.start(provider.run)
-    yield provider
-    nursery.cancel_scope.cancel()
-
-
-@pytest.fixture
 def runtime() -> Iterator[dict[str, str]]:
     with own_runtime() as env:
         yield env | {"KEY": "sk-1"}

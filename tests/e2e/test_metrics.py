@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-import trio
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from hivemind_trio.demo import SimulatedProvider
-from tests.e2e.control import BODY, found, occupied, own_runtime
+from tests.e2e.control import BODY, found, occupied
 from tests.e2e.process import Proxy, serving
 
 DASHBOARD = Path(__file__).parents[2] / "policies" / "deploy" / "grafana.json"
@@ -32,20 +30,6 @@ model "claude-*" {{ price input $1000/Mtok output $2000/Mtok }}
 """
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
-
-
-@pytest.fixture
-async def provider(nursery: trio.Nursery) -> AsyncIterator[SimulatedProvider]:
-    provider = SimulatedProvider(seed=7)
-    await nursery.start(provider.run)
-    yield provider
-    nursery.cancel_scope.cancel()
-
-
-@pytest.fixture
-def runtime() -> Iterator[dict[str, str]]:
-    with own_runtime() as env:
-        yield env
 
 
 def samples(text: str, parse: Any = text_string_to_metric_families) -> Samples:

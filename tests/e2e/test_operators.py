@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +14,8 @@ import pytest
 import trio
 
 from hivemind_trio.demo import ScriptedReply, SimulatedProvider
-from tests.e2e.control import BODY, asked, command, eventually, found, own_runtime, policy, state_of
+from tests.e2e.control import BODY, asked, command, eventually, found, policy, state_of
 from tests.e2e.process import PATIENCE_S, Proxy, serving
-
-
-@pytest.fixture
-async def provider(nursery: trio.Nursery) -> AsyncIterator[SimulatedProvider]:
-    provider = SimulatedProvider(seed=7)
-    await nursery.start(provider.run)
-    yield provider
-    nursery.cancel_scope.cancel()
-
-
-@pytest.fixture
-def runtime() -> Iterator[dict[str, str]]:
-    with own_runtime() as env:
-        yield env
 
 
 def calls_are(number: int) -> Callable[[Any], bool]:

@@ -5,33 +5,17 @@ from __future__ import annotations
 import json
 import signal
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import httpx2
 import pytest
-import trio
 
 from hivemind_trio.demo import ScriptedReply, SimulatedProvider
-from tests.e2e.control import BODY, command, own_runtime
+from tests.e2e.control import BODY, command
 from tests.e2e.process import PATIENCE_S, Proxy, serving
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-async def provider(nursery: trio.Nursery) -> AsyncIterator[SimulatedProvider]:
-    provider = SimulatedProvider(seed=7)
-    await nursery.start(provider.run)
-    yield provider
-    nursery.cancel_scope.cancel()
-
-
-@pytest.fixture
-def runtime() -> Iterator[dict[str, str]]:
-    with own_runtime() as env:
-        yield env
 
 
 def answer(tokens: int) -> ScriptedReply:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,6 @@ from hivemind_trio.demo import SimulatedProvider
 from tests.e2e.process import Proxy, run, serving
 
 BODY = {"model": "claude-haiku-4-5", "max_tokens": 50, "messages": [{"role": "user", "content": "hello"}]}
-
-
-@pytest.fixture
-async def provider(nursery: trio.Nursery) -> AsyncIterator[SimulatedProvider]:
-    provider = SimulatedProvider(seed=7)
-    await nursery.start(provider.run)
-    yield provider
-    nursery.cancel_scope.cancel()
 
 
 def policy(folder: Path, url: str, text: str) -> Path:

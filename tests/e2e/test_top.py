@@ -11,7 +11,6 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,22 +18,8 @@ import trio
 
 from hivemind_trio.cli.control.top import ALTERNATE, RESTORED
 from hivemind_trio.demo import SimulatedProvider
-from tests.e2e.control import command, occupied, own_runtime, policy
+from tests.e2e.control import command, occupied, policy
 from tests.e2e.process import PATIENCE_S, environment, serving
-
-
-@pytest.fixture
-async def provider(nursery: trio.Nursery) -> AsyncIterator[SimulatedProvider]:
-    provider = SimulatedProvider(seed=7)
-    await nursery.start(provider.run)
-    yield provider
-    nursery.cancel_scope.cancel()
-
-
-@pytest.fixture
-def runtime() -> Iterator[dict[str, str]]:
-    with own_runtime() as env:
-        yield env
 
 
 class Terminal:
