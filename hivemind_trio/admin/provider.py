@@ -84,6 +84,7 @@ def provider_view(proxy: Operated, name: str, pool: PoolSnapshot) -> ProviderVie
             for bucket in gate.buckets
         ),
         plans=tuple(_plans(proxy, name))[:PLANS_MAX],
+        shared_by=settings.shared_by if (settings := proxy.engine.program.pools.get(name)) is not None else (),
     )
 
 

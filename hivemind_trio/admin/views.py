@@ -157,6 +157,8 @@ class ProviderView:
     limits: tuple[RateLimitView, ...]
     plans: tuple[PlanView, ...]
     """Windows of accounts' plans, the fullest first."""
+    shared_by: tuple[str, ...] = ()
+    """Accounts whose keys have these limits, too."""
 
 
 @final

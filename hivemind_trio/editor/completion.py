@@ -107,6 +107,8 @@ class _Proposer:
             if spot.index == 0:
                 yield from (_setting(name, setting) for name, setting in settings.items())
             elif (setting := settings.get(word(spot.statement))) is not None:
+                if word(spot.statement) == "shares" and spot.index == 1:
+                    yield from (Proposal(name, Sort.NAME, "an account") for name in self._siblings())
                 yield from self._values(setting.args, setting.options, spot.before[1:], setting.default)
                 if setting.when and spot.index == 1:
                     yield _word("when")
@@ -254,6 +256,14 @@ class _Proposer:
         """Yield the accounts of providers as tests name them, `anthropic.batch`."""
         for name, declared in self.checked.declarations.of("provider").items():
             yield from (f"{name}.{given.value}" for given in declared.settings.get("account", ()))
+
+    def _siblings(self) -> Iterator[str]:
+        """Yield the other accounts of the provider that the cursor is in."""
+        provider, own = self.spot.path[0], self.spot.path[-1]
+        for name in self._accounts():
+            owner, _, account = name.partition(".")
+            if owner == word(provider, 1) and account != word(own, 1):
+                yield account
 
     def _outcomes_of_names(self) -> Iterator[Proposal]:
         """Yield `account.NAME` and the like; tags and accounts are named where they are declared."""

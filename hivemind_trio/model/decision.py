@@ -46,6 +46,8 @@ class Decision:
     """A declared team, or `none`."""
     provider: str | None
     """None: no declared provider serves this call."""
+    account: str | None = None
+    """The account whose key it is sent with, where that shares the limits of `provider`; None: that of `provider`."""
     group: str | None
     """The glob of the provider's `limits` block that the model falls under; None: the block without a glob, or none."""
     lane: str
@@ -82,6 +84,11 @@ class Decision:
         A provider rejects a limit that does not exceed the budget of thinking.
         """
         return None if self.max_output is None else max(self.max_output, tokens_thinking + 1)
+
+    @property
+    def sender(self) -> str | None:
+        """Provider or account that the call is sent to: whose key it has. None: it is sent nowhere."""
+        return self.account or self.provider
 
     @property
     def is_allowed_by_rule(self) -> bool:

@@ -395,6 +395,11 @@ PLAN: Final[Mapping[str, Setting]] = {
 ACCOUNT: Final[Mapping[str, Setting]] = {
     "key": Setting(args=(_slot(Type.SECRET),), doc="API key of the account. Required; never a personal login."),
     "for": Setting(args=(_LANES,), doc="Lanes whose calls may use it, before accounts of every lane. Default: all."),
+    "shares": Setting(
+        args=(_slot(Type.NAME),),
+        doc="Another account of the provider, with a key of the same organisation: one set of windows, slots, circuit "
+        "breaker and learned limit for both keys. Budgets `per key` count each by itself.",
+    ),
     "concurrency": _CONCURRENCY,
     "limits": _LIMITS,
 }

@@ -27,6 +27,8 @@ class CallRecord:
     job: str = ""
     """Unit of work that the call belongs to: `x-hivemind-job`, or the client's session."""
     provider: str | None = None
+    account: str | None = None
+    """Account whose key it was sent with, where that shares the limits of `provider`."""
     instead_of: str | None = None
     """The provider that it should have gone to, which is down; None: it went where it should."""
     team: str | None = None
@@ -61,3 +63,8 @@ class CallRecord:
     """Usage of the answer; None: it reported none."""
     retry_after_s: int | None = None
     """Time until a retry, as the agent was told; None: it was told none."""
+
+    @property
+    def sender(self) -> str | None:
+        """Provider or account that it was sent to; None: it was sent nowhere."""
+        return self.account or self.provider

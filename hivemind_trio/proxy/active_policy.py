@@ -39,9 +39,13 @@ class InForce:
             return self.secrets.get(provider.base, "").rstrip("/")
         return provider.base
 
-    def key(self, provider: ProviderSettings) -> str | None:
-        """Return the key sent instead of the agent's credential; None: the credential is forwarded."""
-        return next((self.secrets[ref] for ref in provider.keys if self.secrets.get(ref)), None)
+    def key(self, provider: ProviderSettings, account: str | None = None) -> str | None:
+        """Return the key sent instead of the agent's credential; None: the credential is forwarded.
+
+        Args:
+            account: The account that shares the provider's limits and has a key of its own.
+        """
+        return next((self.secrets[ref] for ref in provider.keys_of(account) if self.secrets.get(ref)), None)
 
     def request(self, head: RequestHead, asked: Recognised, token_agent: str | None, address: int) -> Request:
         """Return the facts that rules are matched against. The one place where a wall clock is read."""

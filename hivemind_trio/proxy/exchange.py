@@ -339,7 +339,7 @@ class Exchange:
         if name in now.program.pools:
             self.rules = now
         provider = self.provider = self.rules.program.pools[name]
-        key = self.rules.key(provider)
+        key = self.rules.key(provider, treatment.account)
         if key is None and by_token:
             raise Unsendable(rejection_text(Reason.DENIED, "key", provider=name))
         if is_admin(self.head.path_text) and not treatment.is_allowed_by_rule:
@@ -390,6 +390,7 @@ class Exchange:
             return None
         credential = self.head.credential
         account = credential.alias(self.alias_key) if credential is not None and not provider.keys else ""
+        account = treatment.account or account
         return provider.name, account, treatment.model or self.asked.model
 
     def _sent_as(self) -> str | None:
@@ -706,7 +707,7 @@ class Exchange:
         if treatment is None or (treatment.instead_of is None and sent_as is None):
             return []
         model = sent_as if sent_as is not None else self.asked.model
-        named = [(b"x-hivemind-provider", treatment.provider), (b"x-hivemind-model", model)]
+        named = [(b"x-hivemind-provider", treatment.sender), (b"x-hivemind-model", model)]
         return [(name, _header_text(text)) for name, text in named if text]
 
     def _warnings(self) -> Headers:
@@ -735,6 +736,7 @@ class Exchange:
             claimed=next(iter(self.head.claims.values()), ""),
             job=job(self.head.words, self.asked.user),
             provider=self.provider.name if self.provider is not None else None,
+            account=self.treatment.account if self.treatment is not None and self.provider is not None else None,
             instead_of=self.treatment.instead_of if self.treatment is not None else None,
             team=self.treatment.team if self.treatment is not None else None,
             lane=self.lane,

@@ -380,7 +380,7 @@ class SchedulerState:
             team=treatment.team,
             model=treatment.model or call.request.model,
             provider=provider.declared_name,
-            key=f"{provider.keys[0]}" if provider.keys else call.credential,
+            key=f"{provider.keys_of(treatment.account)[0]}" if provider.keys else call.credential,
             session=call.job.partition("/")[0],
             unproven="" if call.request.token_agent is not None else unproven,
             request=call.request,
@@ -433,7 +433,8 @@ class SchedulerState:
 
     def billing_key(self, call: Call, treatment: Decision) -> SpentKey:
         """Return the key of the account that a provider's billing error is about."""
-        return self.account(call, treatment.provider or ""), treatment.model or call.request.model
+        paid_with = treatment.account or self.account(call, treatment.provider or "")
+        return paid_with, treatment.model or call.request.model
 
     def waiter(
         self, call: Call, treatment: Decision, place: Placement, arrived_ns: int, seq: int, blocked: Reason

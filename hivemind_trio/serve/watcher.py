@@ -416,7 +416,7 @@ def _sizes(loaded: Loaded) -> _Sizes:
 
 def _trouble(record: CallRecord) -> Notice | None:
     """Return the event of a call that did not end well; None: it did."""
-    provider, status = record.provider, record.status
+    provider, status = record.sender, record.status
     if record.upstream_error is not None:
         kind, cause, detail = record.upstream_error, record.upstream_cause, record.upstream_detail or ""
         # A known cause (a name, a certificate) is for the operator to mend; an outage passes.

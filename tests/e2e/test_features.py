@@ -266,6 +266,29 @@ async def test_accounts() -> None:
     assert names[-1] == "claude.prod"
 
 
+async def test_keys_of_one_organisation() -> None:
+    plan = PlanProvider()
+    secrets = {"PROD": "key-prod", "TRIAL": "key-trial"}
+    one = TWO_KEYS.replace("env(TRIAL)", "env(TRIAL); shares prod").replace("first", "even")
+    with providing(plan) as url:
+        async with standing(one, secrets={"UPSTREAM": url, **secrets}) as place, trio.open_nursery() as nursery:
+            answers = [await ask_as("mine", place) for _ in range(3)]
+            by_turns, names = list(plan.credentials), [record.sender for record in place.records]
+            plan.limited |= {"key-prod", "key-trial"}
+            nursery.start_soon(ask_as, "mine", place)
+            await until(lambda: place.waiting == 1 and plan.refused == 1)
+            for _ in range(2):
+                nursery.start_soon(ask_as, "mine", place)
+            await until(lambda: place.waiting == 3)
+            refused = plan.refused
+            nursery.cancel_scope.cancel()
+
+    assert [answer.status_code for answer in answers] == [200, 200, 200]
+    assert by_turns == ["key-prod", "key-trial", "key-prod"]
+    assert names == ["claude.prod", "claude.trial", "claude.prod"]
+    assert refused == 1, "one refusal holds both keys"
+
+
 async def test_retries() -> None:
     async with standing(CAP_1 + "retry default { attempts 3; backoff 1ms..1ms }") as place:
         place.provider.replies += [ScriptedReply(status=502), ScriptedReply(reset=True)]

@@ -35,7 +35,8 @@ def proposed(typed: str) -> list[str]:
 WHOLE: Final = {
     "names of its kind": ("rule q { lane |", ["people", "batch"]),
     "names of agents": ("rule q when agent == |", ["ci", "unknown", "cheap"]),
-    "settings of an account": ("provider p { account a { |", ["key", "for", "concurrency", "limits"]),
+    "settings of an account": ("provider p { account a { |", ["key", "for", "shares", "concurrency", "limits"]),
+    "accounts to share": ("provider p { account a { }; account b { }; account c { shares | } }", ["a", "b", "cheap"]),
     "lanes of an account": ("provider p { account a { for |", ["people", "batch"]),
     "names in a list": ("rule q when team in [t, |", ["t", "none", "cheap"]),
     "parents": ("agent b extends |", ["ci"]),

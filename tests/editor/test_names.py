@@ -94,6 +94,11 @@ PLACES: Final = {
         "provider p { }\nbudget w { }\nlane l { }\n",
         "agent a|+load l|agent a|provider p|lane b|load l|provider p|budget w|provider p|+provider p|+budget w|+lane l",
     ),
+    "accounts": (
+        "provider p { account a { key env(A) }; account b { key env(B); shares a } }\n"
+        'test "t" { upstream p.a { }; expect account.b and not p.a.concurrency.max > 3 }\n',
+        "+provider p|+account a|+account b|account a|provider p|account a|account b|provider p|account a",
+    ),
     "what is wrong around it": (
         "lane a { wieght 2 }\nrule r when agent = 5 { lane a; lane a }\nrule s { lane a",
         "+lane a|+rule r|lane a|lane a|+rule s|lane a",

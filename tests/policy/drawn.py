@@ -134,6 +134,11 @@ VERDICTS: Final[st.SearchStrategy[dict[str, Any]]] = st.sampled_from(
     [{}, {}, {"allow": True}, {"deny": None}, {"deny": 'not "here"'}, {"hold": None}, {"hold": "later"}]
 )
 SERVES: Final = st.none() | st.lists(st.sampled_from(GLOBS), unique=True, min_size=1, max_size=3)
+ACCOUNTS: Final = (
+    (), (), (),
+    ("account one { key env(KEY_1) }", "account two { key env(KEY_2); shares one }"),
+    ("account two { key env(KEY_2); shares one; for people }", "account one { key env(KEY_1) }", "spread even"),
+)  # fmt: skip
 LIMITS: Final = st.none() | st.lists(st.sampled_from(GLOBS), unique=True, max_size=3)
 
 
@@ -157,6 +162,7 @@ def _providers(draw: st.DrawFn) -> tuple[list[str], list[DrawnProvider]]:
         if own_serves is not None:
             settings.append(f"serves [{', '.join(map(quoted, own_serves))}]")
         settings += _blocks(own_limits or ())
+        settings += [one.replace("KEY", name.upper()) for one in draw(st.sampled_from(ACCOUNTS))]
         extends = f" extends {parent.name}" if parent is not None else ""
         lines.append(f"provider {name}{extends} {{ {'; '.join(settings)} }}")
         inherited = (parent.serves, parent.limits) if parent is not None else ((), defaults)

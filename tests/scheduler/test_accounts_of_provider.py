@@ -17,6 +17,7 @@ from hivemind_trio.scheduler import (
     Circuit,
     DrawWindow,
     Finish,
+    Grant,
     Pausable,
     PauseSet,
     Reject,
@@ -236,6 +237,102 @@ def test_calls_that_were_decided_alike_share_who_decided() -> None:
     assert driver.grant(first).treatment.decided is driver.grant(second).treatment.decided
 
 
+SHARED = "account a { key env(A) }\naccount b { key env(B); shares a }\n"
+
+
+def test_two_keys_of_one_organisation_have_one_pool() -> None:
+    driver = Driver(policy(SHARED + "spread even"))
+    calls = driver.calls(3)
+
+    assert [where(driver, call) for call in calls[:2]] == ["sim.a", "sim.a"]
+    assert [driver.grant(call).treatment.sender for call in calls[:2]] == ["sim.a", "sim.b"], "the keys take turns"
+    assert waits(driver, calls[2]), "two slots for both"
+    assert {name: pool.inflight for name, pool in driver.rest.pools.items()} == {"sim.a": 2}
+
+
+def test_a_refusal_of_one_key_holds_the_other_of_its_organisation() -> None:
+    driver = Driver(policy(SHARED + "account c { key env(C) }\nspread first"))
+    call = driver.call()
+    driver.end(call, REFUSED)
+
+    assert driver.grant(call).treatment.sender == "sim.c", "not the other key, which has the same windows"
+
+
+def test_a_spent_key_yields_to_the_other_of_its_pool() -> None:
+    driver = Driver(policy(SHARED))
+    call = driver.call(job="one")
+    assert driver.grant(call).treatment.sender == "sim.a"
+    driver.end(call, SPENT)
+    assert driver.grant(call).treatment.sender == "sim.b"
+    driver.end(call, SPENT)
+    assert isinstance(driver.answers[call], Finish)
+    assert driver.refusal(driver.call()).reason is Reason.PROVIDER_SPENT
+
+
+def test_calls_that_wait_for_a_spent_key_go_with_the_other() -> None:
+    driver = Driver(policy(SHARED + "spread first"))
+    first, second, third = driver.calls(3)
+    assert waits(driver, third)
+    driver.end(first, SPENT)
+    assert isinstance(driver.answers[first], Grant), "it has taken the other key"
+    driver.end(second)
+
+    assert {driver.grant(call).treatment.sender for call in (first, third)} == {"sim.b"}
+
+
+def test_a_session_stays_with_its_key() -> None:
+    driver = Driver(policy(SHARED))
+    sent = []
+    for job in ("one", "two", "one", "two", "one"):
+        call = driver.call(job=job)
+        sent.append(driver.grant(call).treatment.sender)
+        driver.end(call)
+
+    assert sent == ["sim.a", "sim.b", "sim.a", "sim.b", "sim.a"]
+
+
+def test_a_key_of_some_lanes_is_used_by_these_first() -> None:
+    accounts = "account a { key env(A) }\naccount n { key env(B); for batch; shares a }\n"
+    more = 'lane batch { }\nrule r when model == "night" { lane batch }'
+    driver = Driver(policy(accounts, more))
+    night, day = driver.call(model="night"), driver.call(model="day")
+
+    assert (driver.grant(night).treatment.sender, driver.grant(day).treatment.sender) == ("sim.n", "sim.a")
+
+
+def test_a_budget_per_key_counts_keys_that_share_each_by_itself() -> None:
+    more = "budget b per key { requests 1/day; at 100% { deny } }"
+    driver = Driver(policy(SHARED + "spread even", more))
+    first, second, third = driver.calls(3)
+    driver.end(first)
+    driver.end(second)
+
+    assert [driver.grant(call).treatment.sender for call in (first, second)] == ["sim.a", "sim.b"]
+    assert driver.refusal(third).reason is Reason.BUDGET
+
+
+def test_a_renamed_provider_keeps_the_keys_of_its_waiting_calls() -> None:
+    driver = Driver(policy(SHARED + "spread even"))
+    first, second, third = driver.calls(3)
+    text = 'provider new was sim { api anthropic; base "http://127.0.0.1:1"; concurrency 2\n' + SHARED + "spread even }"
+    checked = check("p.hmp", MemoryFiles({"p.hmp": text}))
+    assert checked.program is not None
+    driver.load(checked.program)
+    driver.end(first)
+    driver.end(second)
+
+    assert driver.grant(third).treatment.sender in ("new.a", "new.b")
+    assert driver.rest.pools["new.a"].inflight == 1
+
+
+def test_nodes_share_the_windows_of_keys_that_share_once() -> None:
+    driver = Driver(policy(SHARED, provider="concurrency 2; limits { requests 600/min }"))
+    driver.post(WindowsShared(2, 500))
+
+    asked = [command.window.provider for command in driver.last if isinstance(command, DrawWindow)]
+    assert asked == ["sim.a"]
+
+
 def test_nodes_share_the_windows_of_each_account_by_itself() -> None:
     accounts = "account a { key env(A); limits { requests 60/min } }\naccount b { key env(B) }\nspread first"
     driver = Driver(policy(accounts, provider="concurrency 2; limits { requests 600/min }"))
@@ -258,6 +355,7 @@ def test_at_rest_nobody_waits_while_an_account_has_room(steps: list[tuple[str, A
     accounts = (
         "account a { key env(A) }\naccount b { key env(B); concurrency 1 }\n"
         "account n { key env(C); for night; limits { requests 3/min; window sliding } }\n"
+        "account s { key env(D); for default; shares n }\naccount t { key env(E); shares b }\n"
     )
     more = 'lane night { }\nrule r when model == "night" { lane night }\nretry default { attempts 9; backoff 1s..2s }'
     driver = Driver(policy(accounts + f"spread {spread}", more))
@@ -279,15 +377,16 @@ def test_at_rest_nobody_waits_while_an_account_has_room(steps: list[tuple[str, A
         for flight in books.inflight.values():
             account = flight.place.pool.provider
             assert account is not None
-            assert not account.lanes or flight.treatment.lane in account.lanes
             assert flight.treatment.provider == account.name
+            sender = next(one for one in account.keyring if f"sim.{one.name}" == flight.treatment.sender)
+            assert sender.takes_lane(flight.treatment.lane)
         held = Counter(flight.place.pool.name for flight in books.inflight.values())
         assert all(pool.inflight == held[name] <= pool.limit for name, pool in driver.rest.pools.items())
         for waiter in books.room:
             if not waiter.in_line:
                 continue
             for pool in books.accounts["sim"]:
-                if pool.provider is None or (pool.provider.lanes and waiter.treatment.lane not in pool.provider.lanes):
+                if pool.provider is None or not pool.provider.takes_lane(waiter.treatment.lane):
                     continue
                 if waiter.stays_away_ns(pool) > driver.now_ns:
                     continue

@@ -482,7 +482,7 @@ def other_database(path: Path) -> None:
 def newer(path: Path) -> None:
     trio.run(written, str(path), [CALL])
     with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA user_version = 9")
+        database.execute("PRAGMA user_version = 10")
 
 
 def empty(path: Path) -> None:
@@ -658,7 +658,7 @@ async def test_a_journal_of_version_1_is_written_on(tmp_path: Path) -> None:
             "ALTER TABLE calls DROP COLUMN minute; ALTER TABLE calls DROP COLUMN date; "
             "ALTER TABLE calls DROP COLUMN session_context; ALTER TABLE calls DROP COLUMN session_turns; "
             "ALTER TABLE calls DROP COLUMN session_cost_microusd; ALTER TABLE calls DROP COLUMN session_age_ns; "
-            "ALTER TABLE calls DROP COLUMN client_address; "
+            "ALTER TABLE calls DROP COLUMN client_address; ALTER TABLE grants DROP COLUMN account; "
             "CREATE VIEW history AS SELECT 1; PRAGMA user_version = 1"
         )
     before = read_journal(path)
@@ -668,7 +668,7 @@ async def test_a_journal_of_version_1_is_written_on(tmp_path: Path) -> None:
     assert before == (CALL,)
     assert len(read_journal(path)) == 2
     with closing(sqlite3.connect(path)) as database:
-        assert database.execute("PRAGMA user_version").fetchone() == (8,)
+        assert database.execute("PRAGMA user_version").fetchone() == (9,)
         assert len(database.execute("SELECT lane, waited_ms FROM history").fetchall()) == 2
 
 

@@ -77,7 +77,7 @@ class CallMetrics:
 
     def over(self, record: CallRecord, program: Program) -> None:
         """Count a call that is over, by the prices of the policy in force."""
-        lane, provider, agent = record.lane or NONE, record.provider or NONE, self._agent(record.agent)
+        lane, provider, agent = record.lane or NONE, record.sender or NONE, self._agent(record.agent)
         if record.rejected:
             outcome = "rejected"
             self.rejections[lane, str(record.reason)] += 1
@@ -111,7 +111,7 @@ class CallMetrics:
                     self.first_bytes.add((provider,), event.ended.first_byte_ns / 1e9)
         for command in commands:
             if isinstance(command, Grant) and command.permit is not None:
-                self._at[command.call_id] = command.treatment.provider or NONE
+                self._at[command.call_id] = command.treatment.sender or NONE
 
     def _agent(self, name: str) -> str:
         if name not in self._agents:

@@ -91,7 +91,8 @@ def provider_table(providers: list[dict[str, Any]], now: datetime) -> str:
         circuit = f"{one['circuit']}{probe}"
         limit = f"{one['limit']:,}{' (learned)' if one['learned'] else ''}"
         quotas = ", ".join(_quota(limit) for limit in one["limits"])
-        rows.append([one["name"], f"{one['inflight']:,}", limit, f"{one['waiting']:,}", circuit, quotas])
+        name = ", ".join([one["name"], *one.get("shared_by", ())])
+        rows.append([name, f"{one['inflight']:,}", limit, f"{one['waiting']:,}", circuit, quotas])
     head = ["provider", "in flight", "limit", "waiting", "circuit", "rate limits"]
     return table(head, rows, right={1, 2, 3}) if rows else ""
 

@@ -78,6 +78,8 @@ def _quoted_address(value: tuple[str, int]) -> str:
 def _account(account: AccountSettings) -> str:
     low = account.aimd.low if account.aimd is not None else account.limit
     says = [str(account.key), *([f"for {', '.join(account.lanes)}"] if account.lanes else [])]
+    if account.shares is not None:
+        return f"{account.name} ({'; '.join([*says, f'shares {account.shares}'])})"
     says.append(f"concurrency {account.limit}" if low == account.limit else f"concurrency {low}..{account.limit}")
     groups = [group for group in account.groups if group.concurrency is not None or group.quotas]
     says += [f"limits {' '.join(_limits(group))}" for group in groups]

@@ -345,6 +345,7 @@ def _accounts(declarations: SymbolTable, declared: BoundDeclaration) -> tuple[Ac
                 limit=_most(concurrency),
                 aimd=_aimd_within(declarations, declared, concurrency),
                 groups=tuple(_group(limit) for limit in block.get("limits", limits)),
+                shares=block["shares"][0].value if "shares" in block else None,
             )
             found.append(account)
     return tuple(found)

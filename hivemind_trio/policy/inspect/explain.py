@@ -337,12 +337,17 @@ def _bounds(checked: Checked, treatment: Decision, model: str) -> tuple[tuple[st
         rows = [
             (f"account {pool.name}", f"{pool.limit} in flight", provider.at)
             for pool in provider.pools()
-            if not pool.lanes or treatment.lane in pool.lanes
+            if pool.takes_lane(treatment.lane)
+        ]
+        rows += [
+            (f"account {provider.name}.{one.name}", f"shares all of {provider.name}.{one.shares}", provider.at)
+            for one in provider.accounts
+            if one.shares is not None and one.takes_lane(treatment.lane)
         ]
     if provider.queue is not None:
         rows.append((f"provider {provider.name}", f"{provider.queue} waiting", provider.at))
     for pool in provider.pools():
-        if not pool.lanes or treatment.lane in pool.lanes:
+        if pool.takes_lane(treatment.lane):
             rows += _limits(pool, pool.group_of(model) if provider.accounts else treatment.group)
     cap = lane.cap(provider.limit)
     reserved = sum(other.reserve.of(provider.limit) for other in program.lanes.values() if other is not lane)

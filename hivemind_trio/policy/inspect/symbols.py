@@ -42,7 +42,8 @@ class Symbol:
     """Symbol: the meaning of a name. Lanes, agents and `let`s of the same name are different things."""
 
     kind: str
-    """A declaration's keyword, `let`, or `load`."""
+    """A declaration's keyword, `let`, `load`, or `account`: accounts of one name are one symbol, for `expect
+    account.NAME` means all of them."""
     name: str
     test: Span | None = None
     """Test that a `load` is known in; None: not a `load`."""
@@ -81,6 +82,12 @@ class _Finder:
         self.names = checked.declarations.reader.names
         self.lets: Mapping[str, Expr] = checked.declarations.lets
         self.let_names = set(checked.declarations.let_spans)
+        self.accounts = {
+            given.value
+            for declared in checked.declarations.of("provider").values()
+            for given in declared.settings.get("account", ())
+            if given.args
+        }
         self.found: dict[Span, Occurrence] = {}
         self._followed: set[tuple[str, str]] = set()
         self._loads: dict[str, Symbol] = {}
@@ -124,6 +131,8 @@ class _Finder:
                 continue
             setting = settings[statement.head.text]
             rest = list(statement.args)
+            if statement.head.text in ("account", "shares") and rest and isinstance(rest[0], Name):
+                self._note(rest[0], "account", declares=statement.head.text == "account")
             for slot in setting.args:
                 if rest and not (isinstance(rest[0], Name) and rest[0].text in setting.options):
                     self._value(rest.pop(0), slot)
@@ -158,9 +167,11 @@ class _Finder:
                         self._condition(statement.when, NAMED)
                     self._fields(statement)
                 case Item(head=Name(text="upstream"), args=(provider, *_)):
-                    # `anthropic.batch` begins with the name of a provider.
-                    first = _first(provider) if isinstance(provider, Name) else provider
+                    # `anthropic.batch` is an account of a provider.
+                    first = _part(provider, 0) if isinstance(provider, Name) else provider
                     self._value(first, Slot(Type.REF, ("provider",)))
+                    if isinstance(provider, Name) and "." in provider.text:
+                        self._note(_part(provider, 1), "account")
         self._loads = {}
 
     def _fields(self, statement: Item) -> None:
@@ -210,6 +221,8 @@ class _Finder:
                 self._literal(right, _field(left, named), lets_first=True)
             case Name(text=text) if text in self.let_names:
                 self._note(expr, "let")
+            case Name(text=text) if text.startswith("account."):
+                self._note(_part(expr, 1), "account")
             case Name() | ListValue():
                 self._literal(expr, None, lets_first=True)
 
@@ -242,7 +255,7 @@ class _Finder:
         """`people.wait.p95` begins with the name of a load, `anthropic.breaker.opened` with a provider's."""
         if not isinstance(field, Name) or "." not in field.text:
             return
-        first = _first(field)
+        first = _part(field, 0)
         owner = first.text
         if owner in self._loads:
             self.found[first.span] = Occurrence(first.span, self._loads[owner], declares=False)
@@ -251,16 +264,19 @@ class _Finder:
             of_status = kind == "provider" and ".status-" in field.text
             if owner in self.names.get(kind, ()) and (field.text.endswith(ending) or of_status):
                 self._note(first, kind)
+                if kind == "provider" and (account := _part(field, 1)).text in self.accounts:
+                    self._note(account, "account")
                 return
 
     def _note(self, name: Name, kind: str, *, declares: bool = False) -> None:
         self.found[name.span] = Occurrence(name.span, Symbol(kind, name.text), declares)
 
 
-def _first(name: Name) -> Name:
-    """Return a name up to its first dot."""
-    text, start = name.text.partition(".")[0], name.span.start
-    return Name(text, Span(name.span.source, start, start + len(text)))
+def _part(name: Name, index: int) -> Name:
+    """Return one of the names between the dots of a name, by its place from the left."""
+    parts = name.text.split(".")
+    start = name.span.start + sum(len(part) + 1 for part in parts[:index])
+    return Name(parts[index], Span(name.span.source, start, start + len(parts[index])))
 
 
 def _field(left: Expr, named: tuple[str, ...]) -> str | None:

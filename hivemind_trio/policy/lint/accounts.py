@@ -25,6 +25,7 @@ def check_accounts(declarations: SymbolTable, report: DiagnosticCollector) -> No
         if given:
             _beside_key(declarations, declared, given, report)
             _each(given, report)
+            _sharing(declared, given, report)
             _lanes_without(declarations, declared, given, report)
         elif (spread := declared.settings.get("spread")) and "account" not in declared.unread:
             report.warn(
@@ -64,6 +65,39 @@ def _each(given: list[SettingValue], report: DiagnosticCollector) -> None:
                 help="write `key env(NAME)`; logins of people and their plans are no accounts: they pass through a "
                 "provider without key",
             )
+
+
+def _sharing(declared: BoundDeclaration, given: list[SettingValue], report: DiagnosticCollector) -> None:
+    """Report `shares` of what is no account with limits of its own, and limits beside it."""
+    owners = {one.value: one for one in given if "shares" not in one.block}
+    names = {one.value for one in given}
+    for one in given:
+        if "shares" not in one.block:
+            continue
+        shares = one.block["shares"][0]
+        if shares.value == one.value or (shares.value in names and shares.value not in owners):
+            itself = shares.value == one.value
+            report.add(
+                "HM115",
+                f"account `{one.value}` shares {'itself' if itself else f'`{shares.value}`, which shares another'}",
+                shares.span,
+                help=f"name an account with limits of its own: {', '.join(f'`{name}`' for name in owners)}"
+                if owners
+                else "delete `shares` in one of them: its limits are those of all",
+            )
+        elif shares.value not in names:
+            what = f"`{declared.name}` has no account"
+            others = [name for name in owners if name != one.value]
+            report.unknown("HM107", what, shares.value, shares.span, others, is_of_language=False)
+        for setting in ("concurrency", "limits"):
+            for limit in one.block.get(setting, ()):
+                report.add(
+                    "HM103",
+                    f"`{setting}` is not allowed beside `shares`",
+                    limit.item.head.span,
+                    labels=(Label(shares.item.head.span, f"the limits are those of `{shares.value}`"),),
+                    help=f"delete it, or write it in account `{shares.value}`",
+                )
 
 
 def _lanes_without(

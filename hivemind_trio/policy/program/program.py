@@ -117,7 +117,7 @@ class AccountSpread(StrEnum):
 @final
 @attrs.frozen(kw_only=True)
 class AccountSettings:
-    """An `account` block: a key with limits of its own."""
+    """An `account` block: a key, with limits of its own or those that it shares."""
 
     name: str
     key: SecretRef
@@ -126,6 +126,12 @@ class AccountSettings:
     limit: int
     aimd: AimdSettings | None
     groups: tuple[LimitGroupSettings, ...]
+    shares: str | None = None
+    """Account of the same organisation whose limits and health are those of this key, too; None: it has its own."""
+
+    def takes_lane(self, lane: str) -> bool:
+        """Return True if calls of the lane may use it."""
+        return not self.lanes or lane in self.lanes
 
 
 @final
@@ -173,8 +179,9 @@ class ProviderSettings:
     spread: AccountSpread = AccountSpread.STICKY
     account_of: str = attrs.field(default="", eq=False)
     """The provider of which this is one account (`Program.pools`); empty: it is a provider."""
-    lanes: tuple[str, ...] = attrs.field(default=(), eq=False)
-    """Lanes whose calls may use this account; empty: every lane."""
+    keyring: tuple[AccountSettings, ...] = attrs.field(default=(), eq=False)
+    """Accounts whose keys calls of this pool are sent with, in file order: the one that it is named after and those
+    that share its limits; empty: it is a provider."""
 
     @property
     def declared_name(self) -> str:
@@ -182,10 +189,12 @@ class ProviderSettings:
         return self.account_of or self.name
 
     def pools(self) -> Iterator[ProviderSettings]:
-        """Yield what has slots, windows and a circuit of its own: each account, or the provider."""
+        """Yield what has slots, windows and a circuit of its own: each account that shares none, or the provider."""
         if not self.accounts:
             yield self
         for account in self.accounts:
+            if account.shares is not None:
+                continue
             yield attrs.evolve(
                 self,
                 name=f"{self.name}.{account.name}",
@@ -193,10 +202,24 @@ class ProviderSettings:
                 limit=account.limit,
                 aimd=account.aimd,
                 groups=account.groups,
-                lanes=account.lanes,
+                keyring=tuple(one for one in self.accounts if account.name in (one.name, one.shares)),
                 accounts=(),
                 account_of=self.name,
             )
+
+    def takes_lane(self, lane: str) -> bool:
+        """Return True if calls of the lane may be sent with a key of this pool."""
+        return not self.keyring or any(account.takes_lane(lane) for account in self.keyring)
+
+    @property
+    def shared_by(self) -> tuple[str, ...]:
+        """Accounts that share the limits of this one, `anthropic.trial`."""
+        return tuple(f"{self.account_of}.{one.name}" for one in self.keyring if one.shares is not None)
+
+    def keys_of(self, account: str | None) -> tuple[SecretRef, ...]:
+        """Return the keys that calls are sent with: those of the account, `anthropic.trial`, if it shares this pool."""
+        named = ((one.key,) for one in self.keyring if f"{self.account_of}.{one.name}" == account)
+        return next(named, self.keys)
 
     def takes(self, request: Request, model: str) -> bool:
         """Return True if a call can be sent here as it is, for this model."""

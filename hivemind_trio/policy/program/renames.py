@@ -36,6 +36,7 @@ _NAMED: Final[Mapping[str, str]] = {
     "agent": "agent",
     "team": "team",
     "provider": "provider",
+    "account": "provider",
     "instead_of": "provider",
     "lane": "lane",
     "retry": "retry",

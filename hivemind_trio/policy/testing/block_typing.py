@@ -488,14 +488,34 @@ class _Reading:
             if name.text in places:
                 self._all.reader.used.add(("provider", places[name.text]))
                 return name.text
-            self._report.unknown("HM107", "unknown account", name.text, name.span, [*places])
+            owner = self._sharing().get(name.text)
+            if owner is not None:
+                self._report.add(
+                    "HM107",
+                    f"`{name.text}` has no limits of its own",
+                    name.span,
+                    help=f"write `{owner}`, whose limits it shares",
+                )
+            else:
+                self._report.unknown("HM107", "unknown account", name.text, name.span, [*places])
             return None
         given = self._args(statement, [Slot(Type.REF, ("provider",))])
         return given[0] if given is not None else None
 
     def _account_names(self) -> dict[str, str]:
-        """Return the accounts as tests name them, `anthropic.batch`, with their providers."""
-        return {f"{provider}.{account}": provider for provider, account, _ in self._accounts()}
+        """Return the accounts with limits of their own as tests name them, `anthropic.batch`, with their providers."""
+        sharing = self._sharing()
+        names = {f"{provider}.{account}": provider for provider, account, _ in self._accounts()}
+        return {name: provider for name, provider in names.items() if name not in sharing}
+
+    def _sharing(self) -> dict[str, str]:
+        """Return the accounts that share the limits of another, and that one."""
+        return {
+            f"{provider}.{given.value}": f"{provider}.{given.block['shares'][0].value}"
+            for provider, declared in self._all.of("provider").items()
+            for given in self._all.effective(declared, "account")[0]
+            if "shares" in given.block
+        }
 
     def _plan(self, inner: Item) -> PlanDeclared | None:
         """Return a window of a plan: `plan session tokens 20M used 10% every 5h resets 3h`."""

@@ -25,6 +25,10 @@ class AccountHomes:
 
     _known: dict[tuple[str, str], tuple[str, int]] = attrs.field(factory=dict, init=False)
 
+    _served: int = attrs.field(default=0, init=False)
+    _turns: dict[str, int] = attrs.field(factory=dict, init=False)
+    """Account -> number of the call that it served last."""
+
     _decided: dict[tuple[int, str, str], tuple[Mapping[str, Decider], Mapping[str, Decider]]] = attrs.field(
         factory=dict, init=False
     )
@@ -48,8 +52,17 @@ class AccountHomes:
             known = self._decided[id(decided), provider.at, why] = decided, {**decided, "account": decider}
         return known[1]
 
+    def turn(self, account: str) -> int:
+        """Return a number that is the lower, the longer ago the account has served a call."""
+        return self._turns.get(account, 0)
+
     def served(self, provider: str, session: str, account: str, now_ns: int) -> None:
         """Note that a call of the session goes to this account."""
+        self._served += 1
+        self._turns.pop(account, None)
+        self._turns[account] = self._served
+        if len(self._turns) > KNOWN_MAX:
+            del self._turns[next(iter(self._turns))]
         self._known.pop((provider, session), None)
         self._known[provider, session] = account, now_ns + WARM_NS
         if len(self._known) > KNOWN_MAX:

@@ -4,6 +4,9 @@ Each account is a pool of its own (`anthropic.prod`), with slots, windows, a lea
 one that has room for it now, in the same step in which it takes the room. Only if none has it waits, in the line of
 one of them, and is drawn to whichever can take it first: at rest no call at the head of a line waits for an account
 while another of its provider has room for it.
+
+An account that `shares` another is a second key of one pool: it has no limits of its own, and calls choose between the
+two by lane, by their session, and by turns.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Final
 import attrs
 
 from hivemind_trio.model import Decision, Reason
-from hivemind_trio.policy import AccountSpread, ProviderSettings
+from hivemind_trio.policy import AccountSettings, AccountSpread, ProviderSettings
 from hivemind_trio.scheduler.calls.placement import Placement
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.protocol.call import Call
@@ -35,20 +38,29 @@ def session_of(call: Call) -> str:
     return call.job.partition("/")[0] or call.prefix or call.caller
 
 
-def accounts_for(books: SchedulerState, provider: str, lane: str) -> list[ProviderQueue]:
-    """Return the accounts of a provider that take calls of a lane; the provider itself, if it has none."""
-    return [pool for pool in books.accounts[provider] if _takes_lane(pool, lane)]
+def senders_for(books: SchedulerState, provider: str, lane: str) -> list[tuple[ProviderQueue, AccountSettings | None]]:
+    """Return the accounts of a provider that take calls of a lane, with their pools; the provider, if it has none."""
+    settings = books.program.providers[provider]
+    if not settings.accounts:
+        return [(books.pools[provider], None)]
+    return [
+        (books.pools[f"{provider}.{account.shares or account.name}"], account)
+        for account in settings.accounts
+        if account.takes_lane(lane)
+    ]
 
 
-def _takes_lane(pool: ProviderQueue, lane: str) -> bool:
-    lanes = pool.provider.lanes if pool.provider is not None else ()
-    return not lanes or lane in lanes
+def at_account(
+    call: Call, treatment: Decision, pool: ProviderSettings, account: AccountSettings | None = None
+) -> Decision:
+    """Return the decision for this pool, whose `limits` may be its own, and the key of this account.
 
-
-def at_account(call: Call, treatment: Decision, provider: ProviderSettings) -> Decision:
-    """Return the decision for this account, whose `limits` may be its own."""
-    group = provider.group_of(treatment.model or call.request.model)
-    return attrs.evolve(treatment, provider=provider.name, group=group)
+    Args:
+        account: None: the one that the pool is named after.
+    """
+    group = pool.group_of(treatment.model or call.request.model)
+    key = f"{pool.account_of}.{account.name}" if account is not None and account.shares is not None else None
+    return attrs.evolve(treatment, provider=pool.name, account=key, group=group)
 
 
 def choose(books: SchedulerState, call: Call, treatment: Decision, failed: ProviderQueue | None) -> Decision:
@@ -60,42 +72,52 @@ def choose(books: SchedulerState, call: Call, treatment: Decision, failed: Provi
     if treatment.provider is None or not books.program.providers[treatment.provider].accounts:
         return treatment
     provider = books.program.providers[treatment.provider]
-    pools = accounts_for(books, treatment.provider, treatment.lane)
+    senders = senders_for(books, treatment.provider, treatment.lane)
     home = (
         books.homes.home(provider.name, session_of(call), books.now_ns)
         if provider.spread is AccountSpread.STICKY
         else None
     )
-    best: tuple[tuple[object, ...], Decision, Reason, ProviderQueue] | None = None
-    for index, pool in enumerate(pools):
+    best: tuple[tuple[object, ...], Decision, Reason] | None = None
+    for index, (pool, account) in enumerate(senders):
         assert pool.provider is not None, "accounts are those of the policy"
-        there = at_account(call, treatment, pool.provider)
+        assert account is not None, "the provider has accounts"
+        there = at_account(call, treatment, pool.provider, account)
         place = books.place(call, there)
         blocked = _blocked(books, call, there, place)
         health = pool.health
-        useless = pool is failed or pool.paused or not health.up or blocked is Reason.PROVIDER_SPENT
+        is_spent = blocked is Reason.PROVIDER_SPENT
         order = (
-            useless,
+            pool is failed or pool.paused or not health.up or is_spent,
+            # Another key of the same pool may have money.
+            is_spent,
             blocked is not Reason.NONE,
             # Somebody must find out whether it is well again.
             health.breaker.circuit is not Circuit.HALF_OPEN,
-            not pool.provider.lanes,
+            not account.lanes,
             _opens_ns(books, place, blocked),
-            pool.name != home if home is not None else 0,
+            there.sender != home if home is not None else 0,
             _load(pool) if provider.spread is not AccountSpread.FIRST else 0,
+            # Keys of one pool have the same room.
+            _turn(books, pool.provider, there) if provider.spread is not AccountSpread.FIRST else 0,
             index,
         )
         if best is None or order < best[0]:
-            best = order, there, blocked, pool
+            best = order, there, blocked
     assert best is not None, "every lane has an account (HM424)"
-    _, there, blocked, pool = best
-    why = ONLY if len(pools) == 1 else WAITS if blocked is not Reason.NONE else HOME if pool.name == home else ROOM
+    _, there, blocked = best
+    why = ONLY if len(senders) == 1 else WAITS if blocked is not Reason.NONE else HOME if there.sender == home else ROOM
     return attrs.evolve(there, decided=books.homes.decided(there.decided, provider, why))
 
 
 def _load(pool: ProviderQueue) -> float:
     """Return the used share of its slots."""
     return pool.slots.held / pool.limit if pool.limit else 1.0
+
+
+def _turn(books: SchedulerState, pool: ProviderSettings, treatment: Decision) -> int:
+    """Return a number that is the lower, the longer ago the key was used, if its pool has several."""
+    return books.homes.turn(treatment.sender or "") if len(pool.keyring) > 1 else 0
 
 
 def _blocked(books: SchedulerState, call: Call, treatment: Decision, place: Placement) -> Reason:
@@ -157,13 +179,15 @@ def _heads(books: SchedulerState, pool: ProviderQueue) -> Iterator[WaitingCall]:
 def _fits(books: SchedulerState, waiter: WaitingCall, pool: ProviderQueue) -> bool:
     """Return True if a call could go at this account now; else note when its windows open."""
     assert pool.provider is not None, "asked before"
-    if not _takes_lane(pool, waiter.treatment.lane):
-        return False
-    there = at_account(waiter.call, waiter.treatment, pool.provider)
-    place = books.place(waiter.call, there)
-    blocked = _blocked(books, waiter.call, there, place)
-    opens_ns = max(_opens_ns(books, place, blocked), waiter.stays_away_ns(pool))
-    if books.now_ns < opens_ns < NEVER_NS:
-        pool.opens_ns = opens_ns if pool.opens_ns is None else min(pool.opens_ns, opens_ns)
-        return False
-    return blocked is Reason.NONE
+    for account in pool.provider.keyring:
+        if not account.takes_lane(waiter.treatment.lane):
+            continue
+        there = at_account(waiter.call, waiter.treatment, pool.provider, account)
+        place = books.place(waiter.call, there)
+        blocked = _blocked(books, waiter.call, there, place)
+        opens_ns = max(_opens_ns(books, place, blocked), waiter.stays_away_ns(pool))
+        if books.now_ns < opens_ns < NEVER_NS:
+            pool.opens_ns = opens_ns if pool.opens_ns is None else min(pool.opens_ns, opens_ns)
+        elif blocked is Reason.NONE:
+            return True
+    return False

@@ -157,7 +157,7 @@ def again(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> W
     waiter.since_ns, waiter.waited_ns = books.now_ns, flight.waited_ns
     waiter.attempts, waiter.uncounted = flight.attempt, uncounted
     waiter.claim, waiter.started = flight.claim, flight.started
-    if ended.retry_after_ns:
+    if ended.retry_after_ns and not _has_other_key(ended, flight, waiter):
         waiter.asked = flight.place.pool, books.now_ns + min(ended.retry_after_ns, WORD_MAX_NS)
     due_ns = None
     if place.pool.health.spent.shut(books.billing_key(call, treatment), books.now_ns):
@@ -176,6 +176,11 @@ def again(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> W
         unasked = attrs.evolve(ended, retry_after_ns=None)
         waiter.unasked_due_ns = min(due_ns, _paused_until_ns(books, retry, unasked, flight, waiter))
     return waiter
+
+
+def _has_other_key(ended: AttemptResult, flight: RunningCall, again: WaitingCall) -> bool:
+    """Return True if the money of one key is used up, and the next attempt has another key of the same pool."""
+    return ended.outcome is Outcome.TERMINAL and again.treatment.account != flight.treatment.account
 
 
 def _counts(flight: RunningCall, ended: AttemptResult) -> bool:
@@ -216,6 +221,8 @@ def _paused_until_ns(
 ) -> int:
     """Return the end of the pause before its next attempt."""
     due_ns = books.now_ns
+    if _has_other_key(ended, flight, again):
+        return due_ns
     if again.place.pool is flight.place.pool and flight.excused is None and ended.outcome not in TOO_OFTEN:
         # Otherwise the circuit, or its gate, says when: the call keeps its place at the head of the line.
         at_a_cap = flight.beyond or ended.outcome is Outcome.CONCURRENCY

@@ -40,7 +40,7 @@ def grant(books: SchedulerState, waiter: WaitingCall, reason: Reason, *, beyond:
             books.account(call, place.pool.name), place.request.model, expected
         )
     if place.pool.provider is not None and place.pool.provider.account_of:
-        books.homes.served(place.pool.provider.account_of, session_of(call), place.pool.name, now_ns)
+        books.homes.served(place.pool.provider.account_of, session_of(call), treatment.sender or "", now_ns)
     if flight.attempt == 1 and not health.retries.full:
         health.retries.deposit(books.retry(treatment, place.pool).ratio, now_ns)
     if health.on_granted(call.id, place.pool.slots.held, now_ns):

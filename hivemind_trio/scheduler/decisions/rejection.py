@@ -132,7 +132,7 @@ def billing_exhausted(
         treatment=treatment,
         reason=Reason.PROVIDER_SPENT,
         waited_ns=waited_ns,
-        message=_exhausted(pool.name, renewed_ns),
+        message=_exhausted(treatment.sender or pool.name, renewed_ns),
         retry_after_ns=renewed_ns,
     )
 

@@ -88,8 +88,12 @@ def move_to_fallback(
     """Have them wait where they would be sent if they came now, if that is elsewhere. Return where."""
     there = {}
     for waiter in waiters:
-        treatment = books.decide(waiter.call)
-        if route(books, waiter.call, treatment).provider == waiter.place.pool.name:
+        treatment, pool = books.decide(waiter.call), waiter.place.pool
+        elsewhere = route(books, waiter.call, treatment)
+        has_key = elsewhere.account == waiter.treatment.account or not pool.health.spent.shut(
+            books.billing_key(waiter.call, waiter.treatment), books.now_ns
+        )
+        if elsewhere.provider == pool.name and has_key:
             continue
         books.room.leave(waiter)
         books.unclaim(waiter)

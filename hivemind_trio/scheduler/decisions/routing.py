@@ -15,7 +15,7 @@ from hivemind_trio.scheduler.protocol.circuit import Circuit
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from hivemind_trio.scheduler.state import SchedulerState
 
-from .account_choice import accounts_for, at_account, choose
+from .account_choice import at_account, choose, senders_for
 
 BY_OTHERS: Final = {"operator": Decider("operator", "", ""), "agent": Decider("agent", "itself", "")}
 """Deciders of a priority that is not the policy's."""
@@ -45,10 +45,10 @@ def _routed(books: SchedulerState, call: Call, treatment: Decision, failed: Prov
         else:
             group = provider.group_of(treated.model or call.request.model)
             there = attrs.evolve(treated, provider=provider.name, group=group, instead_of=treated.provider)
-        for pool in accounts_for(books, provider.name, treated.lane):
+        for pool, account in senders_for(books, provider.name, treated.lane):
             if pool is failed or not pool.health.up or pool.provider is None:
                 continue
-            if _takes(books, call, at_account(call, there, pool.provider), pool.provider, pool):
+            if _takes(books, call, at_account(call, there, pool.provider, account), pool.provider, pool):
                 return there
     return treated
 

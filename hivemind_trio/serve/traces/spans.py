@@ -227,7 +227,7 @@ def _of_call(record: CallRecord, call: Call | None) -> Attributes:
         "gen_ai.conversation.id": record.job,
         "hivemind.caller": record.caller,
         "hivemind.lane": record.lane,
-        "hivemind.provider": record.provider,
+        "hivemind.provider": record.sender,
     }
     found |= {name: value for name, value in named.items() if value}
     if call is not None and call.priority is not None:
@@ -242,7 +242,7 @@ def _of_attempt(attempt: AttemptSpan, call: Call, record: CallRecord, program: P
     dialect = dialect_of(provider.api if provider is not None else None)
     found: Attributes = {
         "gen_ai.provider.name": dialect.telemetry_name or str(dialect.api),
-        "hivemind.provider": treatment.provider or "",
+        "hivemind.provider": treatment.sender or "",
         "hivemind.attempt": attempt.grant.attempt,
         "gen_ai.agent.name": treatment.agent,
     }

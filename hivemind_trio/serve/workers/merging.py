@@ -145,6 +145,7 @@ def _provider(name: str, views: Sequence[ProviderView], program: Program) -> Pro
         probe_at=worst.probe_at,
         limits=tuple(_rate_limit(of_key) for of_key in limits.values()),
         plans=tuple(sorted(plans.values(), key=lambda one: -one.used)),
+        shared_by=views[0].shared_by,
     )
 
 

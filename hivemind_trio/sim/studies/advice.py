@@ -271,6 +271,8 @@ def _provider_lifts(provider: ProviderSettings) -> Iterator[tuple[str, ProviderS
         for change, groups in _group_lifts(provider.groups):
             yield f"{change} at {whose}", attrs.evolve(provider, groups=groups)
     for place, account in enumerate(provider.accounts):
+        if account.shares is not None:
+            continue
         rest = provider.accounts[:place], provider.accounts[place + 1 :]
         more = _lifted(account.limit)
         change = f"concurrency {more} instead of {account.limit} of account {account.name} at {whose}"

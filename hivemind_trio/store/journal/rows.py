@@ -308,6 +308,7 @@ class Scribe:
             *(treatment.provider or "", treatment.group, treatment.model, treatment.instead_of),
             *(" ".join(treatment.tags), " ".join(treatment.budgets), self._by(treatment, rows)),
             int(grant.permit is not None),
+            treatment.account,
         )
 
     def _end(self, over: AttemptEnded, at_ns: int) -> tuple[Any, ...]:

@@ -209,7 +209,7 @@ def _attempts(
         attempts.append(
             AttemptStory(
                 number=row["attempt"],
-                provider=row["provider"],
+                provider=(row["account"] if "account" in row.keys() else None) or row["provider"],  # noqa: SIM118
                 model=row["model"] or arrived.get("model", ""),
                 instead_of=row["instead_of"],
                 lane=row["lane"],

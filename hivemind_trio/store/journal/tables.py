@@ -10,7 +10,7 @@ from typing import Final
 APPLICATION_ID: Final = 0x686D706A
 """`hmpj`: what SQLite keeps in the head of the file, so that nobody else's database is taken for a journal."""
 
-VERSION: Final = 8
+VERSION: Final = 9
 """`PRAGMA user_version`."""
 
 _SINCE_4: Final = """
@@ -129,7 +129,8 @@ CREATE TABLE grants (            -- its turn has come
     tags TEXT NOT NULL,
     budgets TEXT NOT NULL,
     decided INTEGER NOT NULL,
-    slot INTEGER NOT NULL        -- 0: it needs none
+    slot INTEGER NOT NULL,       -- 0: it needs none
+    account TEXT                 -- since version 9: whose key it has, if that shares the limits of `provider`
 );
 CREATE INDEX grants_of ON grants (session, call);
 CREATE TABLE ends (              -- of attempts
@@ -198,7 +199,8 @@ HISTORY: Final = """
 CREATE VIEW history AS           -- a line for each call, for people
     SELECT strftime('%Y-%m-%d %H:%M:%S', calls.wall_ns / 1000000000, 'unixepoch') AS utc,
         answers.name AS name, coalesce(grants.agent, refusals.agent, answers.agent) AS agent, calls.caller AS caller,
-        coalesce(grants.lane, refusals.lane, answers.lane) AS lane, grants.provider AS provider,
+        coalesce(grants.lane, refusals.lane, answers.lane) AS lane,
+        coalesce(grants.account, grants.provider) AS provider,
         coalesce(grants.model, calls.model) AS model,
         coalesce(grants.waited_ns, refusals.waited_ns, answers.waited_ns) / 1000000 AS waited_ms,
         answers.attempts AS attempts,
@@ -227,5 +229,6 @@ UPGRADES: Final = {
     6: "ALTER TABLE calls ADD COLUMN session_context INTEGER; ALTER TABLE calls ADD COLUMN session_turns INTEGER; "
     "ALTER TABLE calls ADD COLUMN session_cost_microusd INTEGER; ALTER TABLE calls ADD COLUMN session_age_ns INTEGER;",
     7: "ALTER TABLE calls ADD COLUMN client_address TEXT;",
+    8: f"DROP VIEW history; ALTER TABLE grants ADD COLUMN account TEXT; {HISTORY}",
 }
 """Version -> the statements that make the next version of it."""

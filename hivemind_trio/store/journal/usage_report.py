@@ -19,7 +19,7 @@ _KEY_OF: Final = {
     "agent": "CASE WHEN grants.agent IS NULL THEN nullif(answers.agent, '') ELSE grants.agent END",
     "team": "grants.team",
     "model": "coalesce(nullif(grants.model, ''), nullif(calls.model, ''))",
-    "provider": "grants.provider",
+    "provider": "coalesce(grants.account, grants.provider)",
     "lane": "CASE WHEN grants.lane IS NULL THEN nullif(answers.lane, '') ELSE grants.lane END",
     "session": "nullif(calls.job, '')",
     "day": _AT,
@@ -131,7 +131,8 @@ def usage_by(
 
     given = since_ns or 0, until_ns if until_ns is not None else 1 << 62
     (version,) = database.execute("PRAGMA user_version").fetchone()
-    values = {"key": _KEY_OF[key], "cost": "ends.cost_microusd" if version >= 3 else "NULL"}
+    of = "grants.provider" if key == "provider" and version < 9 else _KEY_OF[key]
+    values = {"key": of, "cost": "ends.cost_microusd" if version >= 3 else "NULL"}
     for value, is_rejected, wait_ms, calls, failed, waited_ns, *spent in database.execute(
         _FIRST.format_map(values), given
     ):

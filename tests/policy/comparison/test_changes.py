@@ -95,6 +95,12 @@ ROWS = {
         "account", "changed", "a (env(A); for default; concurrency 2)",
         "a (env(A); concurrency 2..9), b (env(B); concurrency 2..64; limits 50 requests per minute)", "drains", "",
     ),
+    "accounts of one organisation": (
+        P, "account a { key env(A); concurrency 2 }; account b { key env(B); concurrency 2 }",
+        "account a { key env(A); concurrency 2 }; account b { key env(B); for default; shares a }",
+        "account", "changed", "a (env(A); concurrency 2), b (env(B); concurrency 2)",
+        "a (env(A); concurrency 2), b (env(B); for default; shares a)", "drains", "",
+    ),
     "their order": (
         P, "account a { key env(A) }", "account a { key env(A) }; spread first",
         "spread", "changed", "sticky", "first", "kept", "",

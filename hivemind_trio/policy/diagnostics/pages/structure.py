@@ -114,5 +114,14 @@ PAGES: Final = (
         "provider anthropic { }",
         right="lane talk was chat { }\nrule a when stream { lane talk }\nprovider anthropic { }",
     ),
+    Page(
+        "HM115",
+        "`shares` must name an account with limits of its own",
+        "`shares NAME` says that a key belongs to the organisation of another account, whose windows, slots and "
+        "circuit breaker then count for both. That account has them itself: it is not the one that shares, and "
+        "shares none.",
+        wrong="provider anthropic { account a { key env(A); shares a } }",
+        right="provider anthropic { account a { key env(A) }; account b { key env(B); shares a } }",
+    ),
     not_reported("HM190", "not yet in force", "The proxy acts on every setting of the language."),
 )
