@@ -247,6 +247,12 @@ def test_two_keys_of_one_organisation_have_one_pool() -> None:
     assert [where(driver, call) for call in calls[:2]] == ["sim.a", "sim.a"]
     assert [driver.grant(call).treatment.sender for call in calls[:2]] == ["sim.a", "sim.b"], "the keys take turns"
     assert waits(driver, calls[2]), "two slots for both"
+    waiting = [calls[2], *driver.calls(3)]
+    for call in (*calls[:2], *waiting):
+        driver.end(call)
+    sent = [driver.grant(call).treatment.sender for call in waiting]
+    assert sent == ["sim.a", "sim.b", "sim.a", "sim.b"], "also those that have waited"
+    calls = driver.calls(2)
     assert {name: pool.inflight for name, pool in driver.rest.pools.items()} == {"sim.a": 2}
 
 

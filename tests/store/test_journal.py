@@ -494,7 +494,7 @@ def empty(path: Path) -> None:
     [
         (text_file, "not a journal", False),
         (other_database, "not a journal", False),
-        (newer, "version 9, and this hivemind-trio knows up to 8", False),
+        (newer, "version 10, and this hivemind-trio knows up to 9", False),
         (Path.mkdir, "it is a folder|directory", False),
         (empty, "not a journal", True),
         (lambda _: None, "no such file", True),

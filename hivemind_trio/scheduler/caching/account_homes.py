@@ -25,9 +25,9 @@ class AccountHomes:
 
     _known: dict[tuple[str, str], tuple[str, int]] = attrs.field(factory=dict, init=False)
 
-    _served: int = attrs.field(default=0, init=False)
+    _chosen: int = attrs.field(default=0, init=False)
     _turns: dict[str, int] = attrs.field(factory=dict, init=False)
-    """Account -> number of the call that it served last."""
+    """Account -> number of the call that it was chosen for last."""
 
     _decided: dict[tuple[int, str, str], tuple[Mapping[str, Decider], Mapping[str, Decider]]] = attrs.field(
         factory=dict, init=False
@@ -53,16 +53,19 @@ class AccountHomes:
         return known[1]
 
     def turn(self, account: str) -> int:
-        """Return a number that is the lower, the longer ago the account has served a call."""
+        """Return a number that is the lower, the longer ago the account was chosen for a call."""
         return self._turns.get(account, 0)
+
+    def chosen(self, account: str) -> None:
+        """Note that a call is to go to the account, now or later."""
+        self._chosen += 1
+        self._turns.pop(account, None)
+        self._turns[account] = self._chosen
+        if len(self._turns) > KNOWN_MAX:
+            del self._turns[next(iter(self._turns))]
 
     def served(self, provider: str, session: str, account: str, now_ns: int) -> None:
         """Note that a call of the session goes to this account."""
-        self._served += 1
-        self._turns.pop(account, None)
-        self._turns[account] = self._served
-        if len(self._turns) > KNOWN_MAX:
-            del self._turns[next(iter(self._turns))]
         self._known.pop((provider, session), None)
         self._known[provider, session] = account, now_ns + WARM_NS
         if len(self._known) > KNOWN_MAX:
