@@ -328,7 +328,7 @@ def _session(proxy: Operated, exchange: Exchange) -> SessionView | None:
     if exchange.ticket is None:
         return None
     state, number = proxy.engine.scheduler.state, exchange.ticket.id
-    found = state.room.get(number) or state.inflight.get(number)
+    found = state.waiting(number) or state.inflight.get(number)
     return session_of(proxy, found.call) if found is not None else None
 
 

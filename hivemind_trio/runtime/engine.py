@@ -279,7 +279,7 @@ class Engine:
             call_id: One that does not wait is left alone.
             asked: None: the policy's again.
         """
-        waiter = self.scheduler.state.room.get(call_id)
+        waiter = self.scheduler.state.waiting(call_id)
         if waiter is None or (waiter.call.priority is not None and waiter.call.priority_by == "operator"):
             return  # it runs, or an operator has decided
         # What the policy decided, without what the agent has asked for before.

@@ -25,7 +25,7 @@ then rests without a slot, and stands in line again in its old place. What attem
 from __future__ import annotations
 
 from random import Random
-from typing import assert_never, final
+from typing import Final, assert_never, final
 
 import attrs
 
@@ -45,6 +45,7 @@ from hivemind_trio.scheduler.decisions.requeue import (
     reclassify,
     reject_all,
     release_budget_waiters,
+    settle,
 )
 from hivemind_trio.scheduler.decisions.routing import calls_to_move, is_given_up, route
 from hivemind_trio.scheduler.learning.messages import LearnAnswered, LearnCalled, LearningShared, LearnUnanswered
@@ -87,6 +88,9 @@ from hivemind_trio.scheduler.structures.indexed_heap import DEAD
 from .decisions import completion, rejection
 from .state import SchedulerState
 
+SLICE: Final = 50
+"""Calls that one event decides again at most, some 10 ms: the driver's other tasks run in between."""
+
 
 def _no_calendar(now_ns: int, window: BudgetWindow) -> int:
     """Windows that begin when the engine does."""
@@ -105,20 +109,30 @@ class Scheduler:
         seed: Of what is left to chance: back-offs, and when refused calls are told to come back.
         turns: When the windows of the calendar end.
         parts: For experiments: what it is made of.
+        most: Calls that one event decides again at most; with others `wakeup_ns` says that time is to pass at once.
 
     Attributes:
         state: For tests and tools, which only read it.
     """
 
     def __init__(
-        self, program: Program, seed: int = 0, turns: Turns = _no_calendar, *, parts: Features = ALL_PARTS
+        self,
+        program: Program,
+        seed: int = 0,
+        turns: Turns = _no_calendar,
+        *,
+        parts: Features = ALL_PARTS,
+        most: int = SLICE,
     ) -> None:
         self.state = SchedulerState(program, Random(seed), turns, parts)  # noqa: S311  spreads load, guards nothing
         self._due_ns: int | None = None
         """When time alone will next matter, as of the last event."""
+        self._most = most
 
     def handle(self, event: Event, now_ns: int) -> list[Command]:
-        """Take one event into account and return what to do about it, in order. O(log waiting); a policy is O(waiting).
+        """Take one event into account and return what to do about it, in order. O(log waiting).
+
+        Calls that a policy, a plan or a budget may treat otherwise now are decided again in slices, as time passes.
 
         Calls whose deadline has come by `now_ns` are refused first, whatever the event.
 
@@ -173,10 +187,8 @@ class Scheduler:
                 self.state.sessions.restore(sessions)
             case _:
                 assert_never(event)
-        if self.state.holds_due:
-            dispatch(self.state, decide_held_again(self.state, commands).values(), None, commands)
-        if self.state.budgets_released:
-            dispatch(self.state, release_budget_waiters(self.state, commands).values(), None, commands)
+        if not self.state.behind or isinstance(event, TimePassed):
+            self._catch_up(commands)
         while pools := self.state.release_agents():
             dispatch(self.state, pools.values(), None, commands)
         self.state.stand()
@@ -194,7 +206,7 @@ class Scheduler:
 
     def waiting(self, call_id: CallId, now_ns: int) -> Waiting | None:
         """Return how a queued call stands; None: it is not in the queue."""
-        waiter = self.state.room.get(call_id)
+        waiter = self.state.waiting(call_id)
         return waiting(waiter, now_ns) if waiter is not None else None
 
     def beliefs(self) -> Beliefs:
@@ -245,30 +257,38 @@ class Scheduler:
     def constants(self) -> list[object]:
         """Return the parts of the state that never change: copies share them, and some are known by identity."""
         books = self.state
-        waiting = [part for one in books.room.waiters.values() for part in (one.call, one.treatment)]
+        waiters = (*books.room.waiters.values(), *books.unsettled.values())
+        waiting = [part for one in waiters for part in (one.call, one.treatment)]
         inflight = [part for one in books.inflight.values() for part in (one.call, one.treatment)]
-        return [books.program, NO_CLAIM, NOTHING, DEAD, *waiting, *inflight]
+        return [books.program, NO_CLAIM, NOTHING, DEAD, *waiting, *inflight, *books.latecomers.values()]
 
     # ---- events: each checks first, then advances the clock, then acts ----
 
     def _on_arrived(self, call: Call, now_ns: int, commands: list[Command]) -> None:
         books = self.state
-        if call.id in books.inflight or call.id in books.room.waiters:
+        if call.id in books.inflight or call.id in books.latecomers or books.waiting(call.id) is not None:
             raise ValueError(f"call {call.id} arrived twice")
         books.clock.tell(Moment.of(call.request), now_ns)
         self._advance(now_ns, commands)
         books.sessions.begin(call, now_ns)
+        if books.settling:
+            books.latecomers[call.id] = call  # after those who wait
+        else:
+            self._admit(call, commands)
+
+    def _admit(self, call: Call, commands: list[Command]) -> None:
+        books = self.state
         treatment = books.decide(call)
         if call.prefix and call.credential and (account := books.account(call, treatment.provider or "")):
             # A provider keeps the prompts of each account by themselves.
             call = attrs.evolve(call, prefix=f"{account} {call.prefix}")
-
         admit(books, call, treatment, commands)
 
     def _on_cancelled(self, call_id: CallId, now_ns: int, commands: list[Command]) -> None:
         # Leaves before the clock moves: the driver has closed the call and would not know what to do with a refusal.
         # In flight: its attempt is being cancelled, and will say when it has ended.
-        waiter = self.state.room.get(call_id)
+        self.state.latecomers.pop(call_id, None)
+        waiter = self.state.waiting(call_id)
         if waiter is not None:
             self.state.leave(waiter)
         self._advance(now_ns, commands)
@@ -287,7 +307,8 @@ class Scheduler:
         if good and place.pool.residents.enabled:
             place.pool.residents.on_answered(place.model, now_ns)
         told = event.plan is not None and read_plan(books, flight, event.plan, commands)
-        books.holds_due |= told and bool(books.room.held) and books.program.reads_plans
+        if told and books.room.held and books.program.reads_plans:
+            books.read_plan(place.pool.name, books.account(flight.call, place.pool.name))
         news = place.pool.learns and place.quotas.on_headers(call_id, event.readings, now_ns)
         if good:
             news |= place.quotas.accept(call_id, now_ns)
@@ -348,35 +369,51 @@ class Scheduler:
     def _on_policy(self, program: Program, now_ns: int, commands: list[Command]) -> None:
         books = self.state
         renames = Renames.between(books.program, program)
-        calls = {waiter.call.id: waiter.call.renamed(renames) for waiter in books.room}
         # Nobody is granted anything by the policy that goes: whoever keeps the slots counts by the new one already.
         books.now_ns = now_ns
         books.end_shares()
         expire(self.state, commands)
-
-        waiters = list(books.room)
-        for waiter in waiters:
-            books.room.leave(waiter)
-            books.unclaim(waiter)
-        books.budgets_released.clear()  # whoever was held is asked again now
+        books.unsettle(renames)
         books.load(program)
-        for waiter in waiters:
-            waiter.call = calls[waiter.call.id]
-            if waiter.is_held:
-                waiter.call = books.call_at(waiter.call, now_ns)
-            reclassify(books, waiter, books.decide(waiter.call), commands)
-        expire(self.state, commands)
+
+    def _catch_up(self, commands: list[Command]) -> None:
+        """Decide a slice of the calls again that are to be, and dispatch where some have joined the line."""
+        books, left = self.state, self._most
+        if books.settling:
+            left -= settle(books, left, commands)
+            books.behind = bool(books.unsettled)
+            if books.behind:
+                return
+            self._end_settling(commands)
+        if books.asked_anew:
+            tried, pools = decide_held_again(books, left, commands)
+            dispatch(books, pools.values(), None, commands)
+            left -= tried
+        if books.budgets_released:
+            tried, pools = release_budget_waiters(books, left, commands)
+            dispatch(books, pools.values(), None, commands)
+            left -= tried
+        books.behind = left <= 0 and bool(books.asked_anew or books.budgets_released)
+
+    def _end_settling(self, commands: list[Command]) -> None:
+        """Dispatch by a new policy, which has decided every call that waits."""
+        books = self.state
+        expire(books, commands)
         self._open(commands)
         for pool in books.pools.values():
             if is_given_up(books, pool):
                 reject_all(books, pool, commands)
-        dispatch(self.state, books.pools.values(), None, commands)
+        books.settling = False
+        dispatch(books, books.pools.values(), None, commands)
+        calls, books.latecomers = list(books.latecomers.values()), {}
+        for call in calls:
+            self._admit(call, commands)
 
     def _on_draining(self, now_ns: int, commands: list[Command]) -> None:
         books = self.state
         self._advance(now_ns, commands)
         books.draining = True
-        for waiter in list(books.room):
+        for waiter in (*books.room, *books.unsettled.values()):
             books.leave(waiter)
             message = rejection_text(Reason.DRAINING)
             commands.append(rejection.reject(books, waiter, Reason.DRAINING, message, rejection.DRAINING_RETRY_NS))
@@ -390,9 +427,12 @@ class Scheduler:
     def _on_priority(self, event: PrioritySet, now_ns: int, commands: list[Command]) -> None:
         books = self.state
         self._advance(now_ns, commands)
-        waiter = books.room.get(event.call_id)
+        waiter = books.waiting(event.call_id)
         if waiter is None:
             return  # it has gone meanwhile
+        if event.call_id in books.unsettled:
+            waiter.call = attrs.evolve(waiter.call, priority=event.priority, priority_by=event.by)
+            return
         books.room.leave(waiter)
         books.unclaim(waiter)
         waiter.call = attrs.evolve(waiter.call, priority=event.priority, priority_by=event.by)
@@ -402,7 +442,7 @@ class Scheduler:
 
     def _on_let_through(self, call_id: CallId, now_ns: int, commands: list[Command]) -> None:
         self._advance(now_ns, commands)
-        waiter = self.state.room.get(call_id)
+        waiter = self.state.waiting(call_id)
         if waiter is not None:
             self.state.let_through[call_id] = None
             dispatch(self.state, [waiter.place.pool], None, commands)

@@ -131,12 +131,20 @@ class SchedulerState:
     jobs: JobOrdering = attrs.field(factory=JobOrdering, init=False)
     sessions: SessionTable = attrs.field(factory=SessionTable, init=False)
     clock: WallClock = attrs.field(factory=WallClock, init=False)
-    holds_due: bool = attrs.field(default=False, init=False)
-    """Held calls may be held no more."""
+    asked_anew: dict[CallId, None] = attrs.field(factory=dict, init=False)
+    """Held calls that may be held no more, in the order in which the rules are asked about them."""
     detours: bool = attrs.field(default=False, init=False)
     """Budgets, or providers that are down, may send calls elsewhere than the rules do."""
     budgets_released: dict[BudgetAccount, None] = attrs.field(factory=dict, init=False)
     """Accounts with held calls that may have room again."""
+    settling: bool = attrs.field(default=False, init=False)
+    """A policy has been loaded and has not decided every call that waits; until then none is granted."""
+    unsettled: dict[CallId, WaitingCall] = attrs.field(factory=dict, init=False)
+    """Calls that it has not decided yet, in order of arrival. They are in no index, and claim nothing."""
+    latecomers: dict[CallId, Call] = attrs.field(factory=dict, init=False)
+    """Calls that have arrived meanwhile. The time that it takes, and the listener, bound their number."""
+    behind: bool = attrs.field(default=False, init=False)
+    """More calls are to be decided again than one event may: time goes on with them at once."""
     paused: dict[tuple[Pausable, str], None] = attrs.field(factory=dict, init=False)
     """Kind and name of what an operator holds back."""
     shares: Mapping[str, int] | None = attrs.field(default=None, init=False)
@@ -399,7 +407,7 @@ class SchedulerState:
         if not program.reads_plans:
             return program.decide(request)
         # Of the provider where it would go before any rule: a rule may send it elsewhere because of the plan.
-        accounts = self.accounts.get(program.route(request.apis, request.model) or "", ())
+        accounts = self._plan_pools(call)
         if len(accounts) != 1:
             return program.decide(request)  # several keys have no plan
         (pool,) = accounts
@@ -630,13 +638,33 @@ class SchedulerState:
         """Something has come back to these accounts."""
         self.budgets_released.update(dict.fromkeys(accounts))
 
+    def waiting(self, call_id: CallId) -> WaitingCall | None:
+        """Return a call that waits, decided by the policy of now or not yet; None: there is none of this id."""
+        return self.room.get(call_id) or self.unsettled.get(call_id)
+
     def leave(self, waiter: WaitingCall) -> None:
         """Remove a call that will not be served."""
-        self.room.leave(waiter)
+        if self.unsettled.pop(waiter.call.id, None) is None:
+            self.room.leave(waiter)
+            self.unclaim(waiter)
         self.spare(waiter)
         self.keep_position(waiter)
-        self.unclaim(waiter)
         self.forget(waiter.place.agent)
+
+    def unsettle(self, renames: Renames) -> None:
+        """Take every call that waits out of the line, for another policy to decide it."""
+        waiters = sorted([*self.room.waiters.values(), *self.unsettled.values()], key=lambda waiter: waiter.seq)
+        for waiter in waiters:
+            if waiter.call.id not in self.unsettled:
+                self.room.leave(waiter)
+                self.unclaim(waiter)
+            waiter.call = waiter.call.renamed(renames)
+        self.unsettled = {waiter.call.id: waiter for waiter in waiters}
+        self.latecomers = {call_id: call.renamed(renames) for call_id, call in self.latecomers.items()}
+        self.settling = True
+        # Every call is asked about again now, whatever held it.
+        self.budgets_released.clear()
+        self.asked_anew.clear()
 
     def keep_position(self, of: WaitingCall | RunningCall, from_ns: int = 0) -> None:
         """Its client may come back with it, maybe not before `from_ns`."""
@@ -697,7 +725,7 @@ class SchedulerState:
         while (waiter := self.room.wake(self.now_ns)) is not None:
             self.spare(waiter)
             if waiter.is_held:
-                self.holds_due = True
+                self.asked_anew[waiter.call.id] = None
             elif waiter.held_in is not None:
                 self.mark_budget_released([waiter.held_in])
             else:
@@ -708,9 +736,25 @@ class SchedulerState:
         """Have a call wait in no line, until the rules are asked again."""
         waiter.is_held, waiter.released_ns, waiter.blocked = True, None, Reason.HELD
         waiter.held_by = waiter.treatment.decided["verdict"].name
+        waiter.plan_read = self._plan_read(waiter.call)
         waiter.held_until_ns, again_ns = self._held_until_ns(waiter.call)
         # At a time of day clocks may have been set meanwhile.
         waiter.rests_until_ns = None if again_ns is None else min(again_ns, self.now_ns + TOLD_EVERY_NS)
+
+    def read_plan(self, provider: str, account: str) -> None:
+        """Take note of news of a plan: rules may hold no more what they held for it."""
+        for call_id, waiter in self.room.held.items():
+            if waiter.plan_read == (provider, account):
+                self.asked_anew[call_id] = None
+
+    def _plan_read(self, call: Call) -> tuple[str, str] | None:
+        """Return the provider and account whose plan the rules read for a call; None: of none."""
+        pools = self._plan_pools(call) if self.program.reads_plans else ()
+        return (pools[0].name, self.account(call, pools[0].name)) if len(pools) == 1 else None
+
+    def _plan_pools(self, call: Call) -> tuple[ProviderQueue, ...]:
+        """Return the accounts of the provider where a call would go before any rule."""
+        return self.accounts.get(self.program.route(call.request.apis, call.request.model) or "", ())
 
     def _held_until_ns(self, call: Call) -> tuple[int | None, int | None]:
         """Return when a held call is held no more, and when that may be: by the clock, and by the resets of its plan.
@@ -733,7 +777,7 @@ class SchedulerState:
         """Yield when windows of the plan that rules read for a call begin anew."""
         if not self.program.reads_plans:
             return
-        for pool in self.accounts.get(self.program.route(call.request.apis, call.request.model) or "", ()):
+        for pool in self._plan_pools(call):
             for window in pool.plans.windows(self.account(call, pool.name), call.request.model):
                 if window.resets_ns is not None and window.resets_ns > self.now_ns:
                     yield window.resets_ns
@@ -763,6 +807,8 @@ class SchedulerState:
 
     def wakeup_ns(self) -> int | None:
         """When time alone will next matter: for a deadline, a retry that is due, a circuit, a quota or a budget."""
+        if self.behind:
+            return self.now_ns
         earliest_ns = self.room.wakeup_ns()
         for pool in self._each:
             time_ns = pool.health.wakes_ns
@@ -814,6 +860,6 @@ class SchedulerState:
             agent_limits=tuple(self.agent_windows.snapshots(self.now_ns)),
             agents=len(self._agents),
             inflight=len(self.inflight),
-            waiting=len(self.room),
-            held=len(self.room.held),
+            waiting=len(self.room) + len(self.unsettled) + len(self.latecomers),
+            held=len(self.room.held) + sum(waiter.is_held for waiter in self.unsettled.values()),
         )

@@ -13,6 +13,7 @@ from hivemind_trio.model import Reason
 from hivemind_trio.policy import Program
 from hivemind_trio.runtime import Engine, Rejected
 from hivemind_trio.scheduler import AttemptResult, Event, TimePassed
+from hivemind_trio.scheduler.scheduler import SLICE
 from tests.support.programs import SECOND_NS, agent, lane, program, provider, wish
 
 from .agents import Work, assert_empty, held, running
@@ -63,6 +64,25 @@ async def test_what_waits_is_classified_anew(autojump_clock: MockClock) -> None:
                 await denied.granted()
             assert rejected.value.reject.reason is Reason.NO_PROVIDER
         assert_empty(engine)
+
+
+async def test_many_calls_are_classified_anew_in_several_turns_of_the_loop(autojump_clock: MockClock) -> None:
+    work = Work()
+    sizes = []
+    async with running(ONE_SLOT) as engine, trio.open_nursery() as agents:
+        agents.start_soon(work.call, engine, wish())
+        for _ in range(3 * SLICE):
+            agents.start_soon(work.call, engine, wish())
+        await trio.testing.wait_all_tasks_blocked()
+
+        engine.load(one_provider("p", 4))
+        engine.on_event = lambda: sizes.append(len(engine.scheduler.state.unsettled))
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert sizes == [SLICE, 0], "the first slice was decided with the reload"
+        assert work.now["p"] == 4
+        agents.cancel_scope.cancel()
+    assert_empty(engine)
 
 
 @pytest.mark.parametrize(("high", "low"), HIGH_AND_LOW)

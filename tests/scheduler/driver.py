@@ -81,6 +81,8 @@ class Driver:
 
     def post(self, event: Event) -> list[Command]:
         commands = self.last = self.scheduler.handle(event, self.now_ns)
+        while self.scheduler.state.behind:  # as the engine does, in further turns of its loop
+            commands += self.scheduler.handle(TimePassed(), self.now_ns)
         for command in commands:
             if isinstance(command, LimitChanged | PlanChanged | Draw):
                 continue

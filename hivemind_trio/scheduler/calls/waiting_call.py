@@ -73,6 +73,8 @@ class WaitingCall:
     """A rule holds it: it is in no line, and has claimed nothing."""
     held_until_ns: int | None = None
     """When by the clock and its plan's resets it is held no more; None: unknown, or it is not held."""
+    plan_read: tuple[str, str] | None = None
+    """Provider and account whose plan the rules read for it, while it is held; None: of none."""
     held_by: str = ""
     """Rule that holds it, or held it last; empty: none did."""
     released_ns: int | None = None

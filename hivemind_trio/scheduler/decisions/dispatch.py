@@ -24,6 +24,8 @@ def dispatch(
     books: SchedulerState, pools: Iterable[ProviderQueue], freed: AgentState | None, commands: list[Command]
 ) -> None:
     """Grant until nothing fits. `freed`: the agent that has just come down from its cap."""
+    if books.settling:
+        return  # a call that is not decided yet may come before all of these
     pools = with_siblings(books, pools)
     moved: set[int] = set()
     while True:

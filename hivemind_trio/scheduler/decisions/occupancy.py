@@ -14,7 +14,7 @@ from .grant import waited_for
 def occupancy(books: SchedulerState, now_ns: int) -> Occupancy:
     """Return every call that waits or is in flight. O(calls log calls)."""
     return Occupancy(
-        waiting=tuple(_queued(books, waiter, now_ns) for waiter in books.room),
+        waiting=tuple(_queued(books, waiter, now_ns) for waiter in (*books.room, *books.unsettled.values())),
         inflight=tuple(
             CallInFlight(
                 call_id=call_id,

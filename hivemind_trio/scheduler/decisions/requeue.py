@@ -6,6 +6,8 @@ somebody may be able to go now.
 
 from __future__ import annotations
 
+from itertools import islice
+
 from hivemind_trio.model import Decision, Reason, Verdict
 from hivemind_trio.scheduler.budgets.budgets import InsufficientBudget
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
@@ -103,17 +105,37 @@ def move_to_fallback(
     return there
 
 
-def decide_held_again(books: SchedulerState, commands: list[Command]) -> dict[str, ProviderQueue]:
-    """Ask the rules again about every held call, as of now. Return the providers where some have joined the line."""
-    books.holds_due = False
+def settle(books: SchedulerState, most: int, commands: list[Command]) -> int:
+    """Have a new policy decide calls that wait, in order of arrival, as many as `most`. Return how many it was."""
+    calls = list(islice(books.unsettled.values(), most))
+    for waiter in calls:
+        del books.unsettled[waiter.call.id]
+        if waiter.is_held:
+            waiter.call = books.call_at(waiter.call, books.now_ns)
+        reclassify(books, waiter, books.decide(waiter.call), commands)
+    return len(calls)
+
+
+def decide_held_again(
+    books: SchedulerState, most: int, commands: list[Command]
+) -> tuple[int, dict[str, ProviderQueue]]:
+    """Ask the rules again about held calls for which they may have changed, as of now, as many as `most`.
+
+    Return how many it was, and the providers where some have joined the line.
+    """
     pools = {}
-    for waiter in list(books.room.held.values()):
+    asked = list(islice(books.asked_anew, most))
+    for call_id in asked:
+        del books.asked_anew[call_id]
+        waiter = books.room.held.get(call_id)
+        if waiter is None:
+            continue  # it has gone meanwhile
         books.room.leave(waiter)
         waiter.call = books.call_at(waiter.call, books.now_ns)
         anew = reclassify(books, waiter, books.decide(waiter.call), commands)
         if anew is not None and not anew.is_held:
             pools[anew.place.pool.name] = anew.place.pool
-    return pools
+    return len(asked), pools
 
 
 def draw(books: SchedulerState, waiter: WaitingCall, commands: list[Command]) -> None:
@@ -148,15 +170,23 @@ def reject_all(books: SchedulerState, pool: ProviderQueue, commands: list[Comman
         commands.append(rejection.circuit_open(books, waiter.call, waiter.treatment, pool, books.waited_ns(waiter)))
 
 
-def release_budget_waiters(books: SchedulerState, commands: list[Command]) -> dict[str, ProviderQueue]:
-    """Admit held calls where budgets may have room, in order, until one must wait on.
+def release_budget_waiters(
+    books: SchedulerState, most: int, commands: list[Command]
+) -> tuple[int, dict[str, ProviderQueue]]:
+    """Admit held calls where budgets may have room, in order, until one must wait on or it was `most`.
 
-    Return their providers.
+    Return how many it was, and their providers.
     """
     pools: dict[str, ProviderQueue] = {}
-    while books.budgets_released:
-        account, _ = books.budgets_released.popitem()
+    tried = 0
+    while books.budgets_released and tried < most:
+        account = next(iter(books.budgets_released))
+        del books.budgets_released[account]
         while (held := account.held.first) is not None:
+            if tried >= most:
+                books.budgets_released[account] = None
+                break
+            tried += 1
             waiter = books.room.waiters[held.call.id]
             books.room.leave(waiter)
             treatment = books.decide(waiter.call)
@@ -166,4 +196,4 @@ def release_budget_waiters(books: SchedulerState, commands: list[Command]) -> di
                 break
             if anew is not None:
                 pools[anew.place.pool.name] = anew.place.pool
-    return pools
+    return tried, pools

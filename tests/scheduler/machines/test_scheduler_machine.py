@@ -38,10 +38,10 @@ ends = st.sampled_from(ENDS)
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    @initialize(program=programs(), seed=st.integers(0, 3), drain=st.booleans())
-    def start(self, program: Program, seed: int, drain: bool) -> None:
-        self.first, self.seed, self.drain = program, seed, drain
-        self.scheduler = Scheduler(program, seed)
+    @initialize(program=programs(), seed=st.integers(0, 3), drain=st.booleans(), most=st.sampled_from([50, 1, 2]))
+    def start(self, program: Program, seed: int, drain: bool, most: int) -> None:
+        self.first, self.seed, self.drain, self.most = program, seed, drain, most
+        self.scheduler = Scheduler(program, seed, most=most)
         self.ledger = Ledger(program)
         self.now_ns = 0
         self.calls = 0
@@ -50,6 +50,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     def post(self, event: Event) -> list[Command]:
         commands = self.scheduler.handle(event, self.now_ns)
         self.journal.append((self.now_ns, event, list(commands)))
+        while self.scheduler.state.behind:  # calls are decided again in slices; the driver goes on at once
+            more = self.scheduler.handle(TimePassed(), self.now_ns)
+            self.journal.append((self.now_ns, TimePassed(), list(more)))
+            commands += more
         return commands
 
     def next_call(self, request: Request, caller: str, *, needs_slot: bool) -> Call:
@@ -167,7 +171,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert (rest.inflight, rest.waiting, rest.agents) == (0, 0, 0)
         assert self.scheduler.wakeup_ns() is None
 
-        again = Scheduler(self.first, self.seed)
+        again = Scheduler(self.first, self.seed, most=self.most)
         for now_ns, event, commands in self.journal:
             assert again.handle(event, now_ns) == commands, "the same history gave other commands"
 
