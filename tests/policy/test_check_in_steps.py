@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from hivemind_trio.model import Api, Request
 from hivemind_trio.policy import MemoryFiles, check
+from hivemind_trio.policy.compile.codegen import RULES_IN_FUNCTION  # so that the text has more of them
 
 RULES = 300
 TEXT = "hmp 1\nprovider anthropic { }\n" + "".join(
@@ -62,3 +64,21 @@ def test_every_rule_is_a_step_of_compiling() -> None:
     check("a.hmp", MemoryFiles({"a.hmp": TEXT}), lambda doing, done, of: told.update([doing]))
 
     assert told["compiling"] >= RULES
+
+
+def test_many_rules_are_compiled_in_parts() -> None:
+    told: list[tuple[int, int]] = []
+    text = TEXT + "".join(f"rule s{number} when stream {{ priority 1 }}\n" for number in range(2 * RULES_IN_FUNCTION))
+
+    def progress(doing: str, done: int, of: int, /) -> None:
+        if doing == "compiling parts":
+            told.append((done, of))
+
+    program = check("a.hmp", MemoryFiles({"a.hmp": text}), progress).program
+
+    assert told == [(0, 3), (1, 3), (2, 3)]
+    assert program is not None
+    last = Request(apis=(Api.ANTHROPIC,), meta={"job": f"{RULES - 1}"})
+    assert program.decide(last).decided["priority"].name == f"r{RULES - 1}"
+    streamed = Request(apis=(Api.ANTHROPIC,), stream=True)
+    assert program.decide(streamed).decided["priority"].name == "s0"

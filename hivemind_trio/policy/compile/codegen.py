@@ -11,12 +11,13 @@ constants table, never as source text, so nothing in a policy can become code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, assert_never, final
 
 import attrs
 
 from hivemind_trio.model import Api, Decider, Decision, Request, Verdict
+from hivemind_trio.policy.diagnostics.collector import ProgressListener, untold
 from hivemind_trio.policy.language.condition_typing import (
     AllOf,
     Always,
@@ -74,6 +75,15 @@ _FIELDS: Final = {
     "session.cost": "r.session_cost",
     "session.age": "r.session_age",
 }
+
+_CHOSEN: Final = {setting: setting.replace("-", "_") for setting in SETTINGS}
+"""Setting -> the variable with the number of the rule that set it."""
+
+_LOCALS: Final = {"header": "header", "meta": "meta", "provider": "routed"}
+"""Family of fields -> the variable that is set only if conditions read it."""
+
+RULES_IN_FUNCTION: Final = 500
+"""Rules that are compiled at once: Python's compiler holds the interpreter meanwhile, here some 30 ms."""
 
 _ROUTES_MAX: Final = 4_096
 """Number of (APIs, model) pairs remembered: callers choose model names, which must not fill the memory."""
@@ -181,8 +191,12 @@ def compile_decide(
     unknown: Identity,
     budgets: Sequence[tuple[str, Condition]] = (),
     teams: Sequence[tuple[Team, Condition]] = (),
+    progress: ProgressListener = untold,
 ) -> Callable[[Request], Decision]:
-    """Return the function that a `Program` decides with."""
+    """Return the function that a `Program` decides with.
+
+    Rules beyond `RULES_IN_FUNCTION` are functions of their own that it calls one after the other.
+    """
     writer = _Writer()
     router = Router.of(providers)
     by_name = {identity.agent.name: identity for identity in identities}
@@ -199,7 +213,12 @@ def compile_decide(
         if identity.condition is not None and not identity.agent.tokens
     ]
     joining = [(team.name, writer.expression(condition)) for team, condition in teams]
-    conditions = [writer.expression(rule.condition) for rule in rules]
+    numbered = list(enumerate(rules, 1))
+    parts = [numbered[at : at + RULES_IN_FUNCTION] for at in range(0, len(numbered), RULES_IN_FUNCTION)]
+    if len(parts) > 1:
+        applied = _in_parts(writer, parts, progress)
+    else:
+        applied = [line for part in parts for line in _applied(writer, part)]
     counting = [(name, writer.expression(condition)) for name, condition in budgets]
 
     writer.line(0, "def decide(r):")
@@ -211,25 +230,49 @@ def compile_decide(
     _join(writer, by_name, joining)
     if "provider" in writer.read:
         writer.line(1, f"routed = {writer.constant(router.route)}(r.apis, r.model)")
-    chosen = {setting: setting.replace("-", "_") for setting in SETTINGS}
-    writer.line(1, "".join(f"{name} = " for name in chosen.values()) + "0")
+    writer.line(1, "".join(f"{name} = " for name in _CHOSEN.values()) + "0")
     writer.line(1, "tags = warnings = budgets = ()")
-    for number, (rule, condition) in enumerate(zip(rules, conditions, strict=True), 1):
-        if not (rule.effects or rule.tags or rule.warnings):
-            continue
-        writer.line(1, f"if {condition}:")
-        for setting in rule.effects:
-            writer.line(2, f"if not {chosen[setting]}: {chosen[setting]} = {number}")
-        if rule.tags:
-            writer.line(2, f"tags += {writer.constant(rule.tags)}")
-        if rule.warnings:
-            writer.line(2, f"warnings += {writer.constant(rule.warnings)}")
+    for line in applied:
+        writer.line(1, line)
     for name, condition in counting:
         writer.line(1, f"if {condition}: budgets += {writer.constant((name,))}")
-    settings = ", ".join(chosen.values())
+    settings = ", ".join(_CHOSEN.values())
     writer.line(1, f"alike = (agent, team, how, r.apis, r.model, {settings}, tags, warnings, budgets)")
     writer.line(1, f"return {writer.constant(known.get)}(alike) or {writer.constant(treat)}(alike)")
-    return writer.function()
+    decide: Callable[[Request], Decision] = writer.function("decide")
+    return decide
+
+
+def _applied(writer: _Writer, rules: Sequence[tuple[int, Rule]]) -> Iterator[str]:
+    """Yield the lines that apply rules: each sets what none before it has set."""
+    for number, rule in rules:
+        if not (rule.effects or rule.tags or rule.warnings):
+            continue
+        yield f"if {writer.expression(rule.condition)}:"
+        for setting in rule.effects:
+            yield f"    if not {_CHOSEN[setting]}: {_CHOSEN[setting]} = {number}"
+        if rule.tags:
+            yield f"    tags += {writer.constant(rule.tags)}"
+        if rule.warnings:
+            yield f"    warnings += {writer.constant(rule.warnings)}"
+
+
+def _in_parts(writer: _Writer, parts: Sequence[Sequence[tuple[int, Rule]]], progress: ProgressListener) -> list[str]:
+    """Compile each part of the rules by itself. Return the lines that call them."""
+    changed = ", ".join((*_CHOSEN.values(), "tags", "warnings"))
+    lines = []
+    for number, rules in enumerate(parts):
+        progress("compiling parts", number, len(parts))
+        part = _Writer()
+        applied = list(_applied(part, rules))
+        known = ", ".join(["r", "agent", "team", *(name for family, name in _LOCALS.items() if family in part.read)])
+        part.line(0, f"def apply({known}, {changed}):")
+        for line in applied:
+            part.line(1, line)
+        part.line(1, f"return {changed}")
+        lines.append(f"{changed} = {writer.constant(part.function('apply'))}({known}, {changed})")
+        writer.read |= part.read
+    return lines
 
 
 def _identify(writer: _Writer, by_name: Mapping[str, Identity], telling: Sequence[tuple[int, Identity, str]]) -> None:
@@ -419,9 +462,9 @@ class _Writer:
             return f"{family}({self.constant(rest)}, '')"
         return _FIELDS[name]
 
-    def function(self) -> Callable[[Request], Decision]:
+    def function(self, name: str) -> Callable[..., Any]:
         space: dict[str, Any] = dict(self._constants)
         # Only `line` and `expression` above write source, from fixed words and names of constants.
         exec(compile("\n".join(self._lines), "<policy>", "exec"), space)  # noqa: S102 - see the module's docstring
-        decide: Callable[[Request], Decision] = space["decide"]
-        return decide
+        made: Callable[..., Any] = space[name]
+        return made

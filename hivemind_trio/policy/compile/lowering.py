@@ -141,6 +141,7 @@ def lower(declarations: SymbolTable, conditions: Conditions, digest: str, progre
             unknown=unknown,
             budgets=list(conditions.budgets.items()),
             teams=[(teams[name], condition) for name, condition in conditions.teams.items()],
+            progress=progress,
         ),
         retries=retries,
         budgets={name: _budget(declarations, one) for name, one in declarations.of("budget").items()},
