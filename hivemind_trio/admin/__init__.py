@@ -21,6 +21,8 @@ from .job_desk import JobsView as JobsView
 from .job_desk import JobView as JobView
 from .job_desk import WantedTask as WantedTask
 from .operated import Facts as Facts
+from .operated import Fellows as Fellows
+from .operated import KnownFleet as KnownFleet
 from .operated import Operated as Operated
 from .operations import OPERATIONS as OPERATIONS
 from .operations import Ask as Ask

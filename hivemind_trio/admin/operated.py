@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final, final
+from typing import Final, Protocol, final
 
 import attrs
 
@@ -14,6 +14,7 @@ from hivemind_trio.runtime import Engine, LeaseKeeper
 from .history import AdviceKeeper, CallMetrics, Conduct, HourUsage, ProviderHistory, StartsKeeper, Tally, TimeSeries
 from .job_desk import JobDesk
 from .policy_keeper import PolicyKeeper
+from .views import NodeView
 
 SECOND_NS: Final = 1_000_000_000
 
@@ -37,6 +38,26 @@ class Facts:
     """Path of the policy's file; `built-in.hmp` if it was made from the environment."""
     journal: str | None
     """Path of the journal; None: there is none."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class KnownFleet:
+    """The nodes that share limits."""
+
+    nodes: tuple[NodeView, ...] = ()
+    away_s: float | None = None
+    """Time for which the shared store has not answered; None: it does."""
+
+
+class Fellows(Protocol):
+    """Nodes that share this process's limits, as it knows them."""
+
+    async def look(self) -> KnownFleet:
+        """Return the nodes after a look at the store."""
+
+    def known(self) -> KnownFleet:
+        """Return the nodes as they were known last."""
 
 
 @final
@@ -65,6 +86,8 @@ class Operated:
     advice: AdviceKeeper = attrs.field(factory=AdviceKeeper)
     jobs: JobDesk | None = None
     """Runs jobs of agents; None: this process runs none."""
+    fellows: Fellows | None = None
+    """Nodes that share its limits; None: it is alone."""
 
     @property
     def policy_hash(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Final, final
 
 import attrs
@@ -16,7 +16,7 @@ from hivemind_trio.scheduler import AccountSnapshot, CallId, CallInFlight, Circu
 from .forecasts.starts import first_and_last, start_view, starts_of
 from .history import DatedStarts, EndedCall
 from .hour import session_of
-from .operated import SECOND_NS, NoArguments, Operated, seconds
+from .operated import SECOND_NS, KnownFleet, NoArguments, Operated, seconds
 from .problems import OperationFailed, ProblemKind
 from .provider import provider_view
 from .views import (
@@ -28,6 +28,8 @@ from .views import (
     CallsView,
     CallView,
     LaneView,
+    NodeState,
+    NodeView,
     NoticeView,
     PolicyView,
     QueueRow,
@@ -80,6 +82,7 @@ class OneCall:
 async def status(proxy: Operated, _: NoArguments) -> StatusView:
     """Return the state of the proxy: counts, providers, lanes, and what needs attention."""
     known = await starts_of(proxy)
+    fleet = await proxy.fellows.look() if proxy.fellows is not None else KnownFleet()
     engine, facts = proxy.engine, proxy.facts
     now_ns, snapshot, occupancy = engine.now_ns(), engine.snapshot(), engine.occupancy()
     lanes: defaultdict[str, int] = defaultdict(int)
@@ -111,7 +114,8 @@ async def status(proxy: Operated, _: NoArguments) -> StatusView:
             for name, waiting in snapshot.lanes_waiting.items()
         ),
         agent_limits=tuple(_agent_limits(snapshot)),
-        notices=tuple(_notices(proxy, snapshot, now_ns))[:NOTICES_MAX],
+        notices=tuple(_notices(proxy, snapshot, now_ns, fleet))[:NOTICES_MAX],
+        nodes=fleet.nodes,
     )
 
 
@@ -142,13 +146,17 @@ def _counts(proxy: Operated, now_ns: int) -> CallCounts:
     )
 
 
-def _notices(proxy: Operated, snapshot: Snapshot, now_ns: int) -> Iterable[NoticeView]:
+def _notices(proxy: Operated, snapshot: Snapshot, now_ns: int, fleet: KnownFleet) -> Iterable[NoticeView]:
     """Yield what needs attention, the worst first."""
     if snapshot.draining:
         yield NoticeView(kind="draining", subject="", text="the proxy is shutting down", since_at=None)
     for file, why in proxy.disk_troubles.items():
         text = f"the {file} cannot be written: {why}; {UNWRITTEN[file]}"
         yield NoticeView(kind="disk", subject=file, text=text, since_at=None)
+    if fleet.away_s is not None:
+        text = f"the shared store has not answered for {fleet.away_s:.0f} s: shares hold for the lease, then `outage`"
+        yield NoticeView(kind="store", subject="redis", text=text, since_at=None)
+    yield from node_notices(fleet.nodes)
     for name in snapshot.pools:
         if (unreached := proxy.tally.unreached.get(name)) is not None:
             text = f"provider `{name}` was unreachable when last called: {unreached.cause}"
@@ -170,6 +178,27 @@ def _notices(proxy: Operated, snapshot: Snapshot, now_ns: int) -> Iterable[Notic
             whose = f" of {account.whose}" if account.whose else ""
             text = f"budget `{account.budget}`{whose} is used up ({account.allowance})"
             yield NoticeView(kind="budget", subject=account.budget, text=text, since_at=None)
+
+
+def node_notices(nodes: Sequence[NodeView]) -> Iterable[NoticeView]:
+    """Yield what is wrong with nodes that share limits: silence, and different policies."""
+    for one in nodes:
+        if one.state is NodeState.SILENT and one.seen_s is not None:
+            text = f"node `{one.name}` has been silent for {one.seen_s:.0f} s"
+            yield NoticeView(kind="node", subject=one.name, text=text, since_at=None)
+    policies: defaultdict[str, list[str]] = defaultdict(list)
+    for one in nodes:
+        if one.state is NodeState.ALIVE and one.policy is not None:
+            policies[one.policy].append(one.name)
+    if len(policies) > 1:
+        shown = "; ".join(f"{policy[:8]} at {_some(names)}" for policy, names in policies.items())
+        text = f"nodes run different policies, the lower limit holds: {shown}"
+        yield NoticeView(kind="policies", subject="", text=text, since_at=None)
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return a few names."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 @final

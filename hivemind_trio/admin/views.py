@@ -345,6 +345,49 @@ class WorkerView:
     """CPU time of the process so far."""
 
 
+class NodeState(StrEnum):
+    """State of a node that shares limits."""
+
+    ALIVE = "alive"
+    SILENT = "silent"
+    """Ended, stopped, or cut off from the store."""
+    UNKNOWN = "unknown"
+    """The store does not answer this process."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class NodeShareView:
+    """One node's part of a provider."""
+
+    provider: str
+    share: int
+    """Calls that it may have in flight now."""
+    inflight: int
+    waiting: int
+    """Calls that wait for nothing but a slot."""
+    leads: bool
+    """True: this node learns the limit and the circuit from the attempts of all, and tells the others."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class NodeView:
+    """A node that shares limits, or a worker, as this process knows it."""
+
+    name: str
+    own: bool
+    """A process of this proxy."""
+    state: NodeState
+    seen_s: float | None
+    """Since its last report; null: it was never heard of."""
+    policy: str | None
+    """Hash of the policy that it runs; null: it has not said."""
+    version: str | None
+    shares: tuple[NodeShareView, ...]
+    """One for each provider of this process's policy."""
+
+
 @final
 @attrs.frozen(kw_only=True)
 class StatusView:
@@ -377,6 +420,8 @@ class StatusView:
     notices: tuple[NoticeView, ...]
     workers: tuple[WorkerView, ...] = ()
     """Processes that serve as this proxy; empty: there is one, `pid`."""
+    nodes: tuple[NodeView, ...] = ()
+    """Nodes of `store redis`, or workers, by name, each with its share of every limit; empty: this process is alone."""
 
 
 @final

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from hivemind_trio.admin import CallMetrics, Distribution, Operated
+from hivemind_trio.admin import CallMetrics, Distribution, KnownFleet, Operated
+from hivemind_trio.admin.views import NodeState
 from hivemind_trio.scheduler import Circuit, Snapshot
 
 from .routes import ControlAnswer, ControlRequest, ControlRoute
@@ -44,6 +45,8 @@ def collecting(proxy: Operated, extra: Extra) -> Collect:
     """Return what collects the metrics of a proxy in this process."""
 
     async def collect() -> list[Metric]:
+        if proxy.fellows is not None:
+            await proxy.fellows.look()
         found = list(families(proxy, extra))
         # Those of the process read files.
         return found + await trio.to_thread.run_sync(lambda: list(of_process()))
@@ -91,6 +94,8 @@ def families(proxy: Operated, extra: Extra) -> Iterator[Metric]:
     yield from _of_now(proxy, snapshot)
     yield from _of_providers(snapshot)
     yield from _of_budgets(proxy)
+    if proxy.fellows is not None:
+        yield from _of_nodes(proxy.fellows.known())
     for name, value in extra().items():
         yield _gauge(name, HELP[name], (), {(): value})
 
@@ -208,6 +213,28 @@ def _of_budgets(proxy: Operated) -> Iterator[Metric]:
     yield _gauge("budget_used_ratio", "Share of the budget that is spent; of partitions the largest.", labels, used)
     yield _gauge("budget_partitions", "Partitions of the budget that have spent anything.", labels, partitions)
     yield _gauge("budget_held_partitions", "Partitions whose calls wait for the budget.", labels, held)
+
+
+def _of_nodes(fleet: KnownFleet) -> Iterator[Metric]:
+    """Yield what this process knows of nodes that share its limits; each tells of its own share."""
+    states = {(state.value,): float(sum(one.state is state for one in fleet.nodes)) for state in NodeState}
+    yield _gauge("nodes", "Nodes that share limits, as this one knows them.", ("state",), states)
+    policies = {one.policy for one in fleet.nodes if one.state is NodeState.ALIVE and one.policy is not None}
+    yield _gauge("node_policies", "Different policies that live nodes run.", (), {(): len(policies)})
+    own = [share for one in fleet.nodes if one.own for share in one.shares]
+    yield _gauge(
+        "node_share",
+        "Calls that this node may have in flight at the provider now.",
+        ("provider",),
+        {(share.provider,): share.share for share in own},
+    )
+    yield _gauge(
+        "node_leads",
+        "1 if this node learns the limit and the circuit of the provider for all nodes.",
+        ("provider",),
+        {(share.provider,): float(share.leads) for share in own},
+    )
+    yield _gauge("shared_store_reachable", "1 if the shared store answers.", (), {(): float(fleet.away_s is None)})
 
 
 # ---- families ----

@@ -14,7 +14,7 @@ import httpx2
 import trio
 
 from hivemind_trio import __version__
-from hivemind_trio.admin import CallMetrics, Conduct, HourUsage, ProviderHistory, StartsKeeper, Tally
+from hivemind_trio.admin import CallMetrics, Conduct, Fellows, HourUsage, ProviderHistory, StartsKeeper, Tally
 from hivemind_trio.host import memory_bytes
 from hivemind_trio.listen import Bounds, ConnectionSource, Listener, ListenerFault
 from hivemind_trio.model import SecretRef
@@ -85,6 +85,8 @@ class ProxyServer:
     providers: ProviderHistory
     conduct: Conduct
     starts: StartsKeeper
+    fellows: Fellows | None
+    """Nodes that share its limits; None: it is alone."""
     _bases: dict[str, str]
 
     @property
@@ -193,13 +195,13 @@ async def open_house(
         async with (
             _writing(ledger),
             keeping_leases(leases),
-            sharing(engine, shared, ledger, state.restored if state is not None else None),
+            sharing(engine, shared, ledger, state.restored if state is not None else None) as fellows,
             trio.open_nursery() as nursery,
         ):
             await nursery.start(engine.run)
             address = sockets[0].getsockname()[:2]
             await nursery.start(listener.run, sockets)
-            yield told.server(engine, leases, door, listener, address)
+            yield told.server(engine, leases, door, listener, address, fellows)
             nursery.cancel_scope.cancel()
     finally:
         if traces is not None:
@@ -230,7 +232,13 @@ class _Callbacks:
     starts: StartsKeeper = attrs.field(init=False, factory=StartsKeeper)
 
     def server(
-        self, engine: Engine, leases: LeaseKeeper, door: Door, listener: Listener, address: tuple[str, int]
+        self,
+        engine: Engine,
+        leases: LeaseKeeper,
+        door: Door,
+        listener: Listener,
+        address: tuple[str, int],
+        fellows: Fellows | None,
     ) -> ProxyServer:
         """Return the proxy that these are the callbacks of."""
         return ProxyServer(
@@ -245,6 +253,7 @@ class _Callbacks:
             providers=self.providers,
             conduct=self.conduct,
             starts=self.starts,
+            fellows=fellows,
             bases=self.bases,
         )
 

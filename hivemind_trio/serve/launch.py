@@ -272,6 +272,7 @@ class Launch:
                 conduct=house.conduct,
                 starts=house.starts,
                 jobs=jobs,
+                fellows=house.fellows,
                 metrics=house.metrics,
                 hour=house.hour,
                 providers=house.providers,

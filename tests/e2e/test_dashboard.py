@@ -155,6 +155,23 @@ async def begun(stream: trio.SocketStream) -> bytes:
 # ---- what it shows ----
 
 
+@needs_chromium
+async def test_the_page_shows_every_process_that_shares_limits(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, browser: Chromium
+) -> None:
+    path = tmp_path / "team.hmp"
+    path.write_text(f'hmp 1\nprovider sim {{ api generic; base "{provider.url}"; concurrency 4 }}\n')
+    env = {**runtime, "XDG_STATE_HOME": str(tmp_path / "state")}
+    with trio.fail_after(3 * PATIENCE_S):
+        async with serving("--policy", path, "--workers", "2", env=env):
+            await browser.open(await link(runtime))
+            await browser.until("document.querySelectorAll('#nodes-rows tr').length == 2")
+            assert [text.split()[0] for text in await browser.texts("#nodes-rows th")] == ["worker-1", "worker-2"]
+            assert "2 of 2 alive" in await browser.text("#nodes-sum")
+            shares = await browser.texts("#nodes-rows td[data-label=share]")
+            assert 0 < sum(map(int, shares)) <= 4
+
+
 async def call(proxy: Proxy, agent: str, **headers: str) -> str:
     async with httpx2.AsyncClient(base_url=proxy.url, timeout=PATIENCE_S) as client:
         body = {**BODY, "model": "quick"}

@@ -167,6 +167,12 @@ async def test_two_workers_hold_one_cap_and_answer_operators_as_one(tmp_path: Pa
     # Six of twelve connections each: a hash of their addresses would have hit this one time in four.
     assert [one["connections"] for one in status["workers"]] == [6, 6]
     assert {one["pid"] for one in status["workers"]}.isdisjoint({status["pid"], None})
+    assert [(one["name"], one["own"], one["state"]) for one in status["nodes"]] == [
+        ("worker-1", True, "alive"),
+        ("worker-2", True, "alive"),
+    ]
+    assert {one["policy"] for one in status["nodes"]} == {status["policy"]["hash"]}
+    assert sum(one["shares"][0]["leads"] for one in status["nodes"]) == 1
     assert status["inflight"] <= CAP == status["cap"]
     assert status["inflight"] + status["waiting"] <= 12
     assert queue["waiting"] <= 12
@@ -176,6 +182,7 @@ async def test_two_workers_hold_one_cap_and_answer_operators_as_one(tmp_path: Pa
     assert ended["calls"]["ended"] >= served == fleet.statuses[200]
     assert used["calls"] == ended["calls"]["ended"]
     assert "hivemind_workers 2.0" in metrics
+    assert 'hivemind_nodes{state="alive"} 2.0' in metrics
     assert "hivemind_worker_starts_total 2.0" in metrics
     # A call whose agent hung up before its body was there has no row.
     assert served <= sum(one.calls for one in rows) <= ended["calls"]["ended"]

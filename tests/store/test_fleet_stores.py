@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from hivemind_trio.scheduler.learning.lesson import LearnAsk
+from hivemind_trio.scheduler.sharing.node_cards import CARDS_MAX, NodeCard
 from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAsk, WindowShape
 from hivemind_trio.store.fleet.interface import FleetStore
@@ -111,3 +113,58 @@ async def test_nodes_draw_of_one_window(kind: str, tmp_path: Path) -> None:
         assert second.run == first.run
         assert (await store.draw("p", "w", ask("a", 2, 4), SHAPE)).granted == 0
         assert (await store.draw("p", "w", ask("a", 3, 3), SHAPE)).granted == 3
+
+
+def card(node: str, epoch: int = 1, policy: str = "one") -> NodeCard:
+    return NodeCard(node=node, epoch=epoch, policy=policy, version="1")
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_nodes_are_listed_with_their_policies_until_they_leave(kind: str, tmp_path: Path) -> None:
+    async with opened(kind, tmp_path) as store:
+        await store.introduce(card("b", epoch=2))
+        listens = trio.Event()
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(store.listen, "a", listens.set, lambda about: None)
+                await listens.wait()
+                listed = await store.introduce(card("a", policy="other"))
+                nursery.cancel_scope.cancel()
+        assert [(one.card, one.present) for one in listed] == [
+            (card("a", policy="other"), True),
+            (card("b", epoch=2), False),
+        ]
+        assert all(0 <= one.age_ms < 20_000 for one in listed)
+        # An older process under the name of a newer one, and its end, change nothing.
+        assert card("b", epoch=2) in [one.card for one in await store.introduce(card("b", epoch=1, policy="old"))]
+        await store.leave("b", 1)
+        assert [one.card.node for one in await store.introduce(card("a", epoch=3))] == ["a", "b"]
+        await store.leave("b", 2)
+        assert [one.card for one in await store.introduce(card("a", epoch=3))] == [card("a", epoch=3)]
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_no_more_nodes_are_listed_than_the_newest(kind: str, tmp_path: Path) -> None:
+    async with opened(kind, tmp_path) as store:
+        for number in range(CARDS_MAX + 1):
+            listed = await store.introduce(card(f"{number:03}"))
+            if not number:
+                await trio.sleep(0.01)  # the clock has milliseconds
+        assert [one.card.node for one in listed] == [f"{number:03}" for number in range(1, CARDS_MAX + 1)]
+
+
+def report(node: str, seq: int = 1) -> LearnAsk:
+    return LearnAsk(node=node, epoch=1, seq=seq, held=0, binds=False)
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_the_node_that_leads_is_named_until_it_leaves(kind: str, tmp_path: Path) -> None:
+    async with opened(kind, tmp_path) as store:
+        assert await store.leader("p") == ""
+        await store.learn("p", report("b"))
+        await store.learn("p", report("a"))
+        assert await store.leader("p") == "b"
+        await store.bye("p", "b", 1)
+        assert await store.leader("p") == ""
+        await store.learn("p", report("a", 2))
+        assert await store.leader("p") == "a"

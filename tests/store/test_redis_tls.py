@@ -14,7 +14,9 @@ import pytest
 import trio
 import trustme
 
+from hivemind_trio.scheduler.learning.lesson import LearnAsk
 from hivemind_trio.scheduler.sharing.budget_ask import BudgetAsk, BudgetsAsk
+from hivemind_trio.scheduler.sharing.node_cards import NodeCard
 from hivemind_trio.scheduler.sharing.share_row import LeaseTerms, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAsk, WindowShape
 from hivemind_trio.store.fleet.interface import StoreUnreachable
@@ -101,6 +103,11 @@ async def test_a_user_with_the_documented_rights_shares_over_tls(
             )
             budgets = BudgetsAsk(node="a", epoch=1, seq=1, nodes=1, run="", complete=True, accounts=(("b", one),))
             assert (await store.spend(budgets)).accounts[0].drawn == 9
+            listed = await store.introduce(NodeCard(node="a", epoch=1, policy="one", version="1"))
+            assert [one.card.node for one in listed] == ["a"]
+            assert (await store.learn("p", LearnAsk(node="a", epoch=1, seq=1, held=0, binds=False))).leads
+            assert await store.leader("p") == "a"
+            await store.leave("a", 1)
             await store.bye("p", "a", 1)
             listens = trio.Event()
             with trio.fail_after(20):

@@ -52,6 +52,8 @@ def overview(found: dict[str, Any], budgets: list[dict[str, Any]], now: datetime
     blocks = [header(found), provider_table(found["providers"], now), lane_table(found["lanes"], now)]
     if found.get("workers"):
         blocks.append(worker_table(found["workers"]))
+    if found.get("nodes"):
+        blocks.append(node_table(found["nodes"]))
     if any(one["plans"] for one in found["providers"]):
         blocks.append(plan_table(found["providers"], now))
     if found["agent_limits"]:
@@ -157,6 +159,29 @@ def worker_table(workers: list[dict[str, Any]]) -> str:
     ]
     head = ["worker", "process", "in flight", "waiting", "connections", "CPU time", "starts"]
     return table(head, rows, right={1, 2, 3, 4, 5, 6})
+
+
+def node_table(nodes: list[dict[str, Any]]) -> str:
+    """Return the nodes, or workers, that share limits: a row for each provider."""
+    several = len({one["policy"] for one in nodes if one["policy"] is not None}) > 1
+    rows = []
+    for one in nodes:
+        state = one["state"]
+        if one["state"] != "alive" and one["seen_s"] is not None:
+            state += f" for {span(one['seen_s'])}"
+        policy = one["policy"][:8] if one["policy"] is not None else "?"
+        if several and not one["own"] and one["policy"] not in (None, *(own["policy"] for own in nodes if own["own"])):
+            policy += " (another)"
+        for place, share in enumerate(one["shares"] or [None]):
+            name = f"{one['name']}{' (this)' if one['own'] else ''}"
+            head = [name, state, policy] if not place else ["", "", ""]
+            cells = ["", "", "", "", ""]
+            if share is not None:
+                counts = (f"{share[name]:,}" for name in ("share", "inflight", "waiting"))
+                cells = [share["provider"], *counts, "leads" if share["leads"] else ""]
+            rows.append([*head, *cells])
+    head = ["node", "state", "policy", "provider", "share", "in flight", "waiting", ""]
+    return table(head, rows, right={4, 5, 6})
 
 
 def session_table(sessions: list[dict[str, Any]]) -> str:

@@ -20,7 +20,7 @@ from hivemind_trio.cli.console import color_option, wants_color
 from .calls import call_table
 from .connect import proxy_address, proxy_options
 from .queue import queue_table
-from .status import fullest_budgets, header, lane_table, provider_table
+from .status import fullest_budgets, header, lane_table, node_table, provider_table
 from .words import cropped
 
 ALTERNATE: Final = "\x1b[?1049h\x1b[?25l"
@@ -125,6 +125,7 @@ def _blocks(found: dict[str, Any]) -> list[str]:
         queue_table(queue, now) if queue["queue"] else "",
         provider_table(status["providers"], now),
         lane_table(status["lanes"], now),
+        node_table(status["nodes"]) if status.get("nodes") else "",
         fullest_budgets(budgets, now) if budgets else "",
         call_table(calls, now) if calls else "",
     ]

@@ -70,6 +70,10 @@ export function build() {
         h("p", { id: "change-text" }), h("ul", { id: "change-list" }), h("p", { class: "small", id: "change-basis" })),
       section("lanes", "Lanes", null,
         h("table", {}, heads("lane", "#waiting", "#in flight", ""), h("tbody", { id: "lanes-rows" }))),
+      section("nodes", "Nodes", h("p", { class: "end", id: "nodes-sum" }),
+        h("table", { class: "stack" }, heads("node", "state", "policy", "provider", "#share", "#in flight", "#waiting"),
+          h("tbody", { id: "nodes-rows" })),
+        h("p", { class: "small" }, "Nodes, or workers, that share these limits. The one that leads learns from the attempts of all.")),
       h("div", { class: "wide" },
         section("calls", "Last calls", h("p", { class: "end" }, filters, search),
           h("table", { class: "stack" },
@@ -88,6 +92,7 @@ export function update(what) {
     waits();
     binds();
     lanes();
+    nodes();
     calls();
   }
   if (what !== "state") {
@@ -222,6 +227,22 @@ function lanes() {
     h("td", {}, h("div", { class: "act" }, h("button", {
       type: "button", class: "plain", "data-act": "pause", onclick: () => togglePause("lane", lane.name),
     }, isPaused("lane", lane.name) ? "Resume" : "Pause")))));
+}
+
+function nodes() {
+  const found = state.status.nodes ?? [];
+  $("nodes").hidden = !found.length;
+  const alive = found.filter((node) => node.state === "alive").length;
+  const policies = new Set(found.filter((node) => node.state === "alive" && node.policy).map((node) => node.policy)).size;
+  $("nodes-sum").textContent = `${whole(alive)} of ${whole(found.length)} alive${policies > 1 ? `, ${policies} policies` : ""}`;
+  const lines = found.flatMap((node) => (node.shares.length ? node.shares : [null]).map((share, place) => ({ node, share, place })));
+  rows($("nodes-rows"), lines, (line) => `${line.node.name}|${line.share?.provider}`, ({ node, share, place }) => h("tr", {},
+    h("th", { scope: "row", class: "name" }, place ? "" : node.name, !place && node.own ? h("span", { class: "dim" }, " this") : null),
+    h("td", { "data-label": "state" }, place ? "" : node.state === "alive" ? "alive" : `${node.state} for ${span(node.seen_s)}`),
+    h("td", { "data-label": "policy" }, place ? "" : node.policy?.slice(0, 8) ?? ""),
+    h("td", { "data-label": "provider" }, share?.provider ?? "", share?.leads ? h("span", { class: "tag" }, "leads") : null),
+    ["share", "inflight", "waiting"].map((name) =>
+      h("td", { class: "num", "data-label": name.replace("inflight", "in flight") }, share ? whole(share[name]) : ""))));
 }
 
 // ---- the last hour ----

@@ -123,7 +123,9 @@ class _Reader:
             why = getattr(error, "strerror", None) or str(error)
             self._unreadable(path, f"cannot read `{path}`: {why}", at)
             return
-        self.digest.update(f"{path}\0{len(content)}\0".encode("utf-8", "surrogateescape") + content)
+        # The same policy in another folder, or at another node, has the same hash.
+        name = path.removeprefix(f"{self.folders[0]}/") if including else ""
+        self.digest.update(f"{name}\0{len(content)}\0".encode("utf-8", "surrogateescape") + content)
         text, complaint = _decoded(content)
         self.sources.append(Source(path, text))
         self.paths.append(path)

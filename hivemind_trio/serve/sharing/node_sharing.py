@@ -9,6 +9,7 @@ from typing import Final, final
 import attrs
 import trio
 
+from hivemind_trio.admin import KnownFleet
 from hivemind_trio.policy import StoreSettings
 from hivemind_trio.runtime import Engine
 from hivemind_trio.scheduler import BudgetsCalled, BudgetsShared, LearnCalled, LearningShared, SharesSet, WindowsShared
@@ -20,6 +21,7 @@ from hivemind_trio.store import Ledger, Restored
 from hivemind_trio.store.fleet.interface import BUDGETS, LEARNED, FleetStore, StoreUnreachable
 
 from .budget_sharing import BudgetSharing
+from .fellow_nodes import FellowNodes
 from .learn_sharing import LearnSharing
 from .window_sharing import WindowSharing
 
@@ -71,8 +73,10 @@ class NodeSharing:
     _windows: WindowSharing = attrs.field(init=False)
     _budgets: BudgetSharing = attrs.field(init=False)
     _learning: LearnSharing = attrs.field(init=False)
+    _fellows: FellowNodes | None = attrs.field(init=False, default=None)
     _stirred: trio.Event = attrs.field(init=False, factory=trio.Event)
     _trouble: str = attrs.field(init=False, default="")
+    _trouble_since_s: float = attrs.field(init=False, factory=trio.current_time)
     _ended: bool = attrs.field(init=False, default=False)
 
     def begin(self, restored: Restored | None) -> None:
@@ -110,10 +114,12 @@ class NodeSharing:
             if self._ledger is not None:
                 await self._ledger.join(self.node, epoch)
             self._shares = NodeShares(self.node, epoch, self._terms)
+            self._fellows = FellowNodes(self._pools, self._engine, self._shares, ANSWER_S, self._away_s)
             self._told.joined()
             nursery.start_soon(self._windows.run, epoch)
             nursery.start_soon(self._budgets.run, epoch)
             nursery.start_soon(self._learning.run, epoch)
+            nursery.start_soon(self._fellows.run)
             while True:
                 self._stirred = trio.Event()
                 wakes_ns = self._round(nursery)
@@ -184,8 +190,21 @@ class NodeSharing:
 
     def _say_trouble(self, trouble: str) -> None:
         if bool(trouble) is not bool(self._trouble):
+            self._trouble_since_s = trio.current_time()
             self._told.away(trouble)
         self._trouble = trouble
+
+    def _away_s(self) -> float | None:
+        """Return how long the store has not answered; None: it does."""
+        return trio.current_time() - self._trouble_since_s if self._trouble else None
+
+    async def look(self) -> KnownFleet:
+        """Return the nodes after a look at the store, if it answers in time."""
+        return await self._fellows.look() if self._fellows is not None else self.known()
+
+    def known(self) -> KnownFleet:
+        """Return the nodes as they were known last; none before the store was reached."""
+        return self._fellows.known() if self._fellows is not None else KnownFleet(away_s=self._away_s())
 
     async def _listen(self) -> None:
         while True:
@@ -220,11 +239,12 @@ class NodeSharing:
             return
         with trio.move_on_after(BYE_S, shield=True):
             await self._budgets.close(shares.epoch)
-            for name in shares.laws:
-                try:
+            try:
+                for name in shares.laws:
                     await self._pools.bye(name, self.node, shares.epoch)
-                except StoreUnreachable:
-                    return
+                await self._pools.leave(self.node, shares.epoch)
+            except StoreUnreachable:
+                return
 
     def _now_ns(self) -> int:
         return round(trio.current_time() * 1e9)
@@ -243,15 +263,15 @@ class SharedSlots:
 @asynccontextmanager
 async def sharing(
     engine: Engine, shared: SharedSlots | None, ledger: Ledger | None = None, restored: Restored | None = None
-) -> AsyncIterator[None]:
-    """Share within the context; `shared` None: this node is alone."""
+) -> AsyncIterator[NodeSharing | None]:
+    """Share within the context, and give what shares; `shared` None: this node is alone."""
     if shared is None:
-        yield
+        yield None
         return
     one = NodeSharing(shared.pools, shared.node, engine, lease_terms(engine.program.store), shared.told, ledger)
     one.begin(restored)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(one.run)
-        yield
+        yield one
         nursery.cancel_scope.cancel()
     await one.leave()

@@ -228,6 +228,7 @@ class FleetAnswers:
             uptime_s=round(trio.current_time() - fleet.began_s, 3),
             draining=fleet.draining,
             notices=(*self._notices(), *merged.notices)[: merging.NOTICES_MAX],
+            nodes=merging.nodes([view.nodes for view in views]),
             workers=await self.workers(),
         )
 

@@ -19,6 +19,7 @@ from hivemind_trio.admin.views import (
     ConcurrencyBeliefView,
     GateView,
     LaneView,
+    NodeView,
     NoticeView,
     PausedView,
     PauseView,
@@ -120,8 +121,21 @@ def status(views: Sequence[StatusView], program: Program, agents: int) -> Status
     )
 
 
-_NOTICES: Final = ("worker", "disk", "unreachable", "circuit", "paused", "standstill", "budget")
+_NOTICES: Final = (
+    *("worker", "disk", "store", "node", "policies"),
+    *("unreachable", "circuit", "paused", "standstill", "budget"),
+)
 """Kinds, the worst first."""
+
+
+def nodes(views: Sequence[Sequence[NodeView]]) -> tuple[NodeView, ...]:
+    """Return the nodes that workers know of; each tells of itself, and of others whoever has heard them last."""
+    found: dict[str, NodeView] = {}
+    for one in (node for view in views for node in view):
+        known = found.get(one.name)
+        if known is None or (one.own, -(one.seen_s or 0.0)) > (known.own, -(known.seen_s or 0.0)):
+            found[one.name] = one
+    return tuple(found[name] for name in sorted(found))
 
 
 def _provider(name: str, views: Sequence[ProviderView], program: Program) -> ProviderView:

@@ -24,11 +24,14 @@ _LARGEST: Final[Sequence[str]] = (
     "hivemind_budget_used_ratio",
     "hivemind_budget_partitions",
     "hivemind_loop_lag_seconds",
+    "hivemind_nodes",
+    "hivemind_node_policies",
+    "hivemind_node_leads",
     "python_info",
     "process_max_fds",
 )
 """Families of which the largest value holds; others are added up."""
-_SMALLEST: Final = ("hivemind_state_writable", "process_start_time_seconds")
+_SMALLEST: Final = ("hivemind_state_writable", "hivemind_shared_store_reachable", "process_start_time_seconds")
 
 
 def plain(families: Iterable[Metric]) -> list[PlainFamily]:

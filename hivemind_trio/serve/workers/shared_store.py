@@ -13,6 +13,7 @@ import trio
 from hivemind_trio.scheduler import AccountKey
 from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk
 from hivemind_trio.scheduler.sharing.budget_ask import NO_LIMIT, BudgetsAnswer, BudgetsAsk
+from hivemind_trio.scheduler.sharing.node_cards import ListedNode, NodeCard
 from hivemind_trio.scheduler.sharing.share_row import FencedNode, ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
 from hivemind_trio.store.fleet.interface import FleetStore, StoreUnreachable
@@ -60,6 +61,18 @@ class ChannelStore:
     async def bye(self, pool: str, node: str, epoch: int) -> None:
         """Free what a node has that ends in order."""
         await self._ask("store.bye", (pool, node, epoch), type(None))
+
+    async def introduce(self, card: NodeCard) -> tuple[ListedNode, ...]:
+        """Put a node on the list of nodes, and return the list."""
+        return await self._ask("store.introduce", card, tuple[ListedNode, ...])
+
+    async def leave(self, node: str, epoch: int) -> None:
+        """Take a node that ends in order off the list."""
+        await self._ask("store.leave", (node, epoch), type(None))
+
+    async def leader(self, pool: str) -> str:
+        """Return the node that leads what is learned of a provider."""
+        return await self._ask("store.leader", pool, str)
 
     async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[str], None]) -> None:
         """Hear what other nodes say to this one until the channel ends."""
@@ -116,13 +129,22 @@ def serve_store(store: FleetStore, channel: Channel, nursery: trio.Nursery, cove
     async def bye(body: msgspec.Raw) -> None:
         await store.bye(*body_of(body, tuple[str, str, int]))
 
+    async def introduce(body: msgspec.Raw) -> tuple[ListedNode, ...]:
+        return await store.introduce(body_of(body, NodeCard))
+
+    async def leave(body: msgspec.Raw) -> None:
+        await store.leave(*body_of(body, tuple[str, int]))
+
+    async def leader(body: msgspec.Raw) -> str:
+        return await store.leader(body_of(body, str))
+
     def listen(body: msgspec.Raw) -> None:
         node = body_of(body, str)
         nursery.start_soon(store.listen, node, lambda: None, lambda about: channel.tell(CALL, about))
 
     channel.handlers |= {
         "store.epoch": epoch, "store.sync": sync, "store.draw": draw, "store.spend": spend, "store.bye": bye,
-        "store.learn": learn,
+        "store.learn": learn, "store.introduce": introduce, "store.leave": leave, "store.leader": leader,
     }  # fmt: skip
     channel.listeners["store.listen"] = listen
 

@@ -7,6 +7,7 @@ from typing import Final, Protocol, final
 
 from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk
 from hivemind_trio.scheduler.sharing.budget_ask import BudgetsAnswer, BudgetsAsk
+from hivemind_trio.scheduler.sharing.node_cards import ListedNode, NodeCard
 from hivemind_trio.scheduler.sharing.share_row import ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
 
@@ -63,6 +64,15 @@ class FleetStore(Protocol):
 
     async def bye(self, pool: str, node: str, epoch: int) -> None:
         """Free what a node has that ends in order."""
+
+    async def introduce(self, card: NodeCard) -> tuple[ListedNode, ...]:
+        """Put a node on the list of nodes, and return the list by name."""
+
+    async def leave(self, node: str, epoch: int) -> None:
+        """Take a node that ends in order off the list."""
+
+    async def leader(self, pool: str) -> str:
+        """Return the node that leads what is learned of a provider; empty: none does."""
 
     async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[str], None]) -> None:
         """Hear of what other nodes do until the connection breaks, which raises `StoreUnreachable`.

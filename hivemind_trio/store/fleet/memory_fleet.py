@@ -11,6 +11,7 @@ import trio
 from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk
 from hivemind_trio.scheduler.sharing.budget_ask import BudgetsAnswer, BudgetsAsk
 from hivemind_trio.scheduler.sharing.fleet_model import FleetModel
+from hivemind_trio.scheduler.sharing.node_cards import ListedNode, NodeCard, NodeCards
 from hivemind_trio.scheduler.sharing.share_row import LeaseTerms, ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
 
@@ -32,6 +33,7 @@ class MemoryFleet:
     _now_ms: Callable[[], int]
     _is_first: bool = False
     model: FleetModel = attrs.field(init=False)
+    _cards: NodeCards = attrs.field(init=False, factory=NodeCards)
     _calls: dict[str, Callable[[str], None]] = attrs.field(init=False, factory=dict)
     """Node that listens -> how it is called."""
 
@@ -74,6 +76,22 @@ class MemoryFleet:
         await trio.lowlevel.checkpoint()
         self.model.bye(pool, node, epoch)
         self._wake(tuple(name for name in self._calls if name != node), pool)
+
+    async def introduce(self, card: NodeCard) -> tuple[ListedNode, ...]:
+        """Put a node on the list of nodes, and return the list by name."""
+        await trio.lowlevel.checkpoint()
+        return self._cards.introduce(card, self._now_ms(), self._calls)
+
+    async def leave(self, node: str, epoch: int) -> None:
+        """Take a node that ends in order off the list."""
+        await trio.lowlevel.checkpoint()
+        self._cards.leave(node, epoch)
+
+    async def leader(self, pool: str) -> str:
+        """Return the node that leads what is learned of a provider; empty: none does."""
+        await trio.lowlevel.checkpoint()
+        record = self.model.learned.get(pool)
+        return record.leader if record is not None and record.leader in record.rows else ""
 
     async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[str], None]) -> None:
         """Hear what other nodes say to this one, until cancelled."""

@@ -23,6 +23,7 @@ from hivemind_trio.scheduler.sharing.budget_ask import (
     BudgetsAsk,
 )
 from hivemind_trio.scheduler.sharing.budget_pot import PARTS, SLICES
+from hivemind_trio.scheduler.sharing.node_cards import CARDS_MAX, ListedNode, NodeCard
 from hivemind_trio.scheduler.sharing.share_row import (
     FORGET_MS,
     FencedNode,
@@ -35,6 +36,7 @@ from hivemind_trio.scheduler.sharing.shared_pool import LAST_SEQ
 from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
 
 from .budget_script import SPEND
+from .card_script import INTRODUCE, LEADER, LEAVE
 from .interface import BUDGETS, StoreUnreachable, learned
 from .learn_script import LEARN
 from .scripts import BYE, CLOCK, EPOCH, SYNC
@@ -197,6 +199,20 @@ class _LearnReply(msgspec.Struct):
         )
 
 
+@final
+class _CardReply(msgspec.Struct):
+    n: str
+    e: int
+    p: str
+    v: str
+    a: int
+    o: bool
+
+    def known(self) -> ListedNode:
+        card = NodeCard(node=self.n, epoch=self.e, policy=self.p, version=self.v)
+        return ListedNode(card=card, age_ms=self.a, present=self.o)
+
+
 def learn_text(ask: LearnAsk) -> str:
     """Return the argument of `LEARN` for a report."""
     told = ask.verdict
@@ -243,6 +259,7 @@ def json_of(value: object) -> str:
 
 _decode_learned: Final = msgspec.json.Decoder(_LearnReply, strict=False).decode
 _decode_budgets: Final = msgspec.json.Decoder(_BudgetsReply, strict=False).decode
+_decode_cards: Final = msgspec.json.Decoder(list[_CardReply], strict=False).decode
 _decode_window: Final = msgspec.json.Decoder(_WindowReply, strict=False).decode
 _decode: Final = msgspec.json.Decoder(_Answer, strict=False).decode
 
@@ -360,6 +377,21 @@ class RedisPools:
         """Free what a node has that ends in order."""
         await self.run(BYE, (*self._keys(pool), self._learned_key(pool)), (node, epoch, LAST_SEQ, self._channel("")))
 
+    async def introduce(self, card: NodeCard) -> tuple[ListedNode, ...]:
+        """Put a node on the list of nodes, and return the list by name."""
+        words = (card.node, card.epoch, card.policy, card.version, FORGET_MS, CARDS_MAX, self._channel(""))
+        answer = await self.run(self.clock + INTRODUCE, (self._list_key,), words)
+        with _reached():
+            return tuple(sorted((one.known() for one in _decode_cards(answer)), key=lambda one: one.card.node))
+
+    async def leave(self, node: str, epoch: int) -> None:
+        """Take a node that ends in order off the list."""
+        await self.run(LEAVE, (self._list_key,), (node, epoch))
+
+    async def leader(self, pool: str) -> str:
+        """Return the node that leads what is learned of a provider; empty: none does."""
+        return str(await self.run(LEADER, (self._learned_key(pool),), ()))
+
     async def run(self, script: str, keys: tuple[str, ...], arguments: tuple[str | int, ...]) -> Any:
         """Run a script."""
         from coredis.exceptions import NoScriptError
@@ -397,6 +429,10 @@ class RedisPools:
 
     def _keys(self, pool: str) -> tuple[str, ...]:
         return f"hm:{{{self.namespace}:{pool}}}:n", f"hm:{{{self.namespace}:{pool}}}:m"
+
+    @property
+    def _list_key(self) -> str:
+        return f"hm:{{{self.namespace}}}:nodes"
 
     def _learned_key(self, pool: str) -> str:
         return f"hm:{{{self.namespace}:{pool}}}:l"

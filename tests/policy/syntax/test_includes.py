@@ -414,6 +414,13 @@ def test_the_hash_is_of_every_byte_and_name_that_was_read_and_of_nothing_else() 
     assert len({same, *hashes}) == len(changes) + 1
 
 
+def test_the_same_policy_in_another_folder_has_the_same_hash() -> None:
+    texts = {"team.hmp": 'include "c/*.hmp"\n', "c/x.hmp": "x\n"}
+    elsewhere = {f"/srv/node-2/{name}": text for name, text in texts.items()}
+
+    assert closure(elsewhere, "/srv/node-2/team.hmp").hash == closure(texts).hash
+
+
 # ---- any graph ----
 
 

@@ -13,6 +13,9 @@ from hivemind_trio.admin.views import (
     CircuitTurnView,
     ConcurrencyBeliefView,
     GateView,
+    NodeShareView,
+    NodeState,
+    NodeView,
     PausedView,
     PauseView,
     PolicyView,
@@ -142,3 +145,24 @@ def test_a_session_of_several_workers_is_as_the_last_of_them_knows_it() -> None:
 
     assert merging.sessions(views, 9).sessions == (larger, SESSION, unknown)
     assert merging.sessions(views, 1).sessions == (larger,)
+
+
+def node(name: str, inflight: int, seen_s: float | None, *, own: bool = False) -> NodeView:
+    share = NodeShareView(provider="sim", share=4, inflight=inflight, waiting=0, leads=False)
+    return NodeView(
+        name=name, own=own, state=NodeState.ALIVE, seen_s=seen_s, policy="one", version="1", shares=(share,)
+    )
+
+
+def test_each_worker_tells_of_itself_and_the_last_to_hear_of_another_node_tells_of_that() -> None:
+    first = [node("a", 1, 0.0, own=True), node("b", 2, 1.5), node("c", 3, 1.0)]
+    second = [node("a", 4, 1.2), node("b", 5, 0.0, own=True), node("c", 6, 0.2)]
+
+    found = merging.nodes([first, second])
+
+    assert [(one.name, one.own, one.shares[0].inflight) for one in found] == [
+        ("a", True, 1),
+        ("b", True, 5),
+        ("c", False, 6),
+    ]
+    assert merging.nodes([(), ()]) == ()
