@@ -4,6 +4,8 @@ from .access_record import CallRecord as CallRecord
 from .app import Door as Door
 from .error_responses import overload_body as overload_body
 from .exchange import Exchange as Exchange
+from .own_priorities import OwnPriorities as OwnPriorities
+from .own_priorities import Whose as Whose
 from .own_priorities import whose as whose
 from .request.asker import Asker as Asker
 from .request.guard import refused_head as refused_head

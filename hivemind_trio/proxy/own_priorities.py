@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, final
 
 import attrs
@@ -21,20 +22,35 @@ def whose(token_agent: str | None, claimed: str | None, session: str = "") -> Wh
     return (False, name) if name else None
 
 
+def _ignore(*_: object) -> None:
+    pass
+
+
 @final
 @attrs.define(eq=False)
 class OwnPriorities:
-    """Asked priorities by agent; they end with the process."""
+    """Asked priorities by agent; they end with the proxy."""
 
+    on_asked: Callable[[Whose, int | None], None] = attrs.field(default=_ignore, init=False)
+    """Told what agents ask of this process."""
     _asked: dict[Whose, int] = attrs.field(factory=dict, init=False)
 
     def ask(self, agent: Whose, priority: int | None) -> None:
         """Keep what an agent asks for its calls from now on; None: the policy's again."""
+        self.keep(agent, priority)
+        self.on_asked(agent, priority)
+
+    def keep(self, agent: Whose, priority: int | None) -> None:
+        """Keep what an agent has asked of another process."""
         self._asked.pop(agent, None)
         if priority is not None:
             if len(self._asked) >= KEPT_MAX:
                 del self._asked[next(iter(self._asked))]
             self._asked[agent] = priority
+
+    def kept(self) -> list[tuple[Whose, int]]:
+        """Return what agents have asked for."""
+        return list(self._asked.items())
 
     def of(self, agent: Whose | None) -> int | None:
         """Return what an agent has asked for; None: nothing."""

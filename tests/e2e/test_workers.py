@@ -21,6 +21,7 @@ from hivemind_trio.demo import ScriptedReply, SimulatedProvider
 from hivemind_trio.sim import Counting, Quota, Traits
 from hivemind_trio.store import questioned, story_named, usage_by
 from tests.e2e.process import COMMAND, PATIENCE_S, Proxy, environment, run, serving
+from tests.e2e.test_mcp import over_http, told
 from tests.support.redis import needs_redis, redis_server
 
 pytestmark = pytest.mark.slow
@@ -50,9 +51,9 @@ class Workers:
         """The most at once that ever asked, refused ones included."""
         return self.provider.world.inflight_max
 
-    async def call(self, client: httpx2.AsyncClient, **more: Any) -> int:
+    async def call(self, client: httpx2.AsyncClient, name: str = "", **more: Any) -> int:
         try:
-            answer = await client.post(f"{self.proxy.url}/v1/chat/completions", json={**ASKED, **more})
+            answer = await client.post(f"{self.proxy.url}{name}/v1/chat/completions", json={**ASKED, **more})
         except httpx2.HTTPError:
             self.statuses[0] += 1
             return 0
@@ -61,13 +62,13 @@ class Workers:
             self.names.append(answer.headers["x-hivemind-call"])
         return answer.status_code
 
-    async def load(self, agents: int) -> None:
+    async def load(self, agents: int, name: str = "") -> None:
         """Agents that call again and again, each on a connection of its own, until cancelled."""
 
         async def agent() -> None:
             async with httpx2.AsyncClient(timeout=PATIENCE_S, trust_env=False) as client:
                 while True:
-                    if await self.call(client) != 200:
+                    if await self.call(client, name) != 200:
                         await trio.sleep(0.05)
 
         async with trio.open_nursery() as nursery:
@@ -88,10 +89,10 @@ class Workers:
                 await trio.sleep(0.02)
 
     @asynccontextmanager
-    async def loaded(self, agents: int) -> AsyncIterator[None]:
+    async def loaded(self, agents: int, name: str = "") -> AsyncIterator[None]:
         """Have agents call within the context; leaving it lets their last calls end."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.load, agents)
+            nursery.start_soon(self.load, agents, name)
             yield
             nursery.cancel_scope.cancel()
 
@@ -217,6 +218,35 @@ async def test_an_operator_lets_calls_of_any_worker_through_and_none_past_the_pr
     assert len(going & {one["id"] for one in waiting}) == CAP - 2
     assert len(fleet.proxy.of("operator_acted")) == len(waiting) == 3 * CAP - 2
     assert fleet.peak == CAP
+
+
+async def test_a_priority_that_an_agent_asks_one_worker_for_holds_in_all(tmp_path: Path) -> None:
+    async with workers(tmp_path, rest="agent ci { priority 5 }\n") as fleet:
+        gate = trio.Event()
+        fleet.provider.default = ScriptedReply(hold=gate)
+
+        async def priorities(waiting: int) -> set[int]:
+            """Of waiting calls, once they are so many."""
+            with trio.fail_after(PATIENCE_S):
+                while True:
+                    calls = (await fleet.get("/v1/calls", state="waiting"))["calls"]
+                    if len(calls) == waiting:
+                        return {one["priority"] for one in calls}
+
+        async with fleet.loaded(3 * CAP, "/@ci"):
+            before = await priorities(2 * CAP)
+            async with over_http(f"{fleet.proxy.url}/@ci/mcp") as client:
+                lower = await told(client, "priority", level=1)
+            lowered = await priorities(2 * CAP)
+            os.kill(workers_of(fleet.proxy)["worker-1"], signal.SIGKILL)
+            await fleet.proxy.says("worker_started", times=3)
+            after = await priorities(2 * CAP)
+            gate.set()
+
+    assert (before, lower["level"]) == ({5}, 1)
+    assert 0 < lower["waiting"] < 2 * CAP, "one worker has some of them"
+    assert lowered == after == {1}
+    assert len(fleet.proxy.of("operator_acted")) == 1
 
 
 def running(pids: list[int]) -> list[int]:

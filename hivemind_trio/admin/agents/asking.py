@@ -13,7 +13,7 @@ from hivemind_trio.admin.operated import Operated
 from hivemind_trio.dialects import DIALECTS
 from hivemind_trio.model import Api, Request
 from hivemind_trio.policy import UNKNOWN_AGENT
-from hivemind_trio.proxy import Asker, CallRecord
+from hivemind_trio.proxy import Asker, CallRecord, Whose
 from hivemind_trio.scheduler import Call, CallId
 from hivemind_trio.wire import endpoint
 
@@ -47,6 +47,15 @@ class AskingAgent:
         session = "" if name else session[:64]
         caller = f"{name}@-" if name else f"{session}/@-" if session else ""
         return cls(name=name, token_agent=proven, caller=caller, session=session)
+
+    @classmethod
+    def of(cls, key: Whose) -> AskingAgent:
+        """Return the agent whose own priority is kept under this key."""
+        proven, name = key
+        if proven:
+            return cls(name=name, token_agent=name)
+        _, is_session, session = name.partition("session ")
+        return cls(session=session) if is_session else cls(name=name)
 
     @classmethod
     def at_the_door(cls, asker: Asker) -> AskingAgent:

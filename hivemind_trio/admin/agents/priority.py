@@ -9,7 +9,7 @@ import msgspec
 
 from hivemind_trio.admin.operated import Operated
 from hivemind_trio.admin.problems import OperationFailed, ProblemKind
-from hivemind_trio.proxy import whose
+from hivemind_trio.proxy import Whose, whose
 
 from .asking import AskingAgent, CallShape, likely_call
 from .views import OwnPriorityView
@@ -41,9 +41,7 @@ def set_own_for(proxy: Operated, agent: AskingAgent, what: OwnPriority, by: str)
         raise OperationFailed(ProblemKind.CONFLICT, message)
     program = proxy.engine.program
     proxy.door.priorities.ask(key, what.level)
-    waiting = [one for one in proxy.engine.occupancy().waiting if agent.is_of(one.decision.agent, one.caller)]
-    for one in waiting:
-        proxy.engine.ask_priority(one.call_id, what.level)
+    waiting = _give(proxy, agent, what.level)
     call, _ = likely_call(proxy, agent, CallShape())
     decision = proxy.engine.scheduler.state.decide(call)
     level = decision.priority if what.level is None else program.own_priority(decision, what.level)
@@ -53,4 +51,18 @@ def set_own_for(proxy: Operated, agent: AskingAgent, what: OwnPriority, by: str)
         decider = decision.decided.get("priority")
         by_whom = f", by {decider.kind} {decider.name}".rstrip() if decider is not None else ""
         text += f", not {what.level}: the policy allows {level} at most{by_whom}"
-    return OwnPriorityView(level=level, policy=decision.priority, waiting=len(waiting), text=text)
+    return OwnPriorityView(level=level, policy=decision.priority, waiting=waiting, text=text)
+
+
+def heed(proxy: Operated, key: Whose, level: int | None) -> None:
+    """Give the calls here the priority that their agent has asked another process of the proxy for."""
+    proxy.door.priorities.keep(key, level)
+    _give(proxy, AskingAgent.of(key), level)
+
+
+def _give(proxy: Operated, agent: AskingAgent, level: int | None) -> int:
+    """Give an agent's waiting calls a priority; return how many they are."""
+    waiting = [one for one in proxy.engine.occupancy().waiting if agent.is_of(one.decision.agent, one.caller)]
+    for one in waiting:
+        proxy.engine.ask_priority(one.call_id, level)
+    return len(waiting)

@@ -23,6 +23,7 @@ from hivemind_trio.dashboard import Doors
 from hivemind_trio.listen import ConnectionSource
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Measure, Program, Renames
+from hivemind_trio.proxy import OwnPriorities, Whose
 from hivemind_trio.runtime import Calendar, Reloader
 from hivemind_trio.scheduler import AccountKey, Event, LedgerWritable, Pausable
 from hivemind_trio.scheduler.sharing.share_row import LeaseTerms
@@ -90,6 +91,8 @@ class WorkerFleet:
     starts: dict[str, int] = attrs.field(init=False, factory=dict)
     paused: dict[tuple[Pausable, str], None] = attrs.field(init=False, factory=dict)
     """Kinds and names that operators have paused: a new process of a worker pauses them, too."""
+    priorities: OwnPriorities = attrs.field(init=False, factory=OwnPriorities)
+    """Priorities that agents have asked any worker for."""
     handover: Handover = attrs.field(init=False, factory=Handover)
     draining: bool = attrs.field(init=False, default=False)
     started_at_ns: int = attrs.field(init=False, factory=time.time_ns)
@@ -223,6 +226,7 @@ class WorkerFleet:
             "ready": lambda _: self._on_ready(worker),
             "leaving": lambda _: self._on_leaving(worker),
             "ledger.learn": learn,
+            "own_priority": lambda body: self._on_own_priority(worker, *body_of(body, tuple[Whose, int | None])),
             "note": lambda body: self.launch.watcher.operator(*body_of(body, tuple[str, str, str, str])),
         }
 
@@ -249,11 +253,19 @@ class WorkerFleet:
     def _on_ready(self, worker: WorkerProcess) -> None:
         worker.is_ready = True
         worker.channel.tell("paused", tuple(self.paused))  # it may have begun with what was paused earlier
+        worker.channel.tell("own_priorities", self.priorities.kept())
         self.handover.add(worker.taker)
         self.launch.log.emit(WorkerStarted(worker=worker.name, pid=worker.pid, starts=worker.starts))
         if len(self.ready()) == self.count:
             self._all_ready.set()
         self._loads.set()  # it may have begun with an older one
+
+    def _on_own_priority(self, asked: WorkerProcess, agent: Whose, priority: int | None) -> None:
+        """Tell the other workers what an agent has asked one of them for: its connections are spread over all."""
+        self.priorities.keep(agent, priority)
+        for worker in self.ready():
+            if worker is not asked:
+                worker.channel.tell("own_priorities", [(agent, priority)])
 
     def _on_leaving(self, worker: WorkerProcess) -> None:
         worker.leaves = True

@@ -15,8 +15,10 @@ import msgspec
 import trio
 
 from hivemind_trio.admin import OPERATIONS, Operated, OperationFailed, PolicyKeeper, asking
+from hivemind_trio.admin.agents.priority import heed
 from hivemind_trio.control import collecting
 from hivemind_trio.mcp.http import open_tools
+from hivemind_trio.proxy import Whose
 from hivemind_trio.runtime import Engine
 from hivemind_trio.scheduler import LedgerWritable, Pausable, PauseSet
 from hivemind_trio.serve.assembly import ProxyServer, settle_memory
@@ -234,11 +236,17 @@ class Worker:
         async def use(body: msgspec.Raw) -> None:
             await self._use(body_of(body, PolicyText), launch, house, journal)
 
+        def own_priorities(body: msgspec.Raw) -> None:
+            for agent, priority in body_of(body, list[tuple[Whose, int | None]]):
+                heed(proxy, agent, priority)
+
+        proxy.door.priorities.on_asked = lambda agent, priority: self._channel.tell("own_priority", (agent, priority))
         self._channel.handlers |= {
             "operation": operation, "usage": usage, "metrics": metrics, "load": load, "use": use,
         }  # fmt: skip
         self._channel.listeners |= {
             "paused": lambda body: pause_only(house.engine, body_of(body, tuple[tuple[Pausable, str], ...])),
+            "own_priorities": own_priorities,
             "ledger.writable": lambda body: house.engine.post(LedgerWritable(body_of(body, bool))),
             "stop": lambda _: self._told.set(),
         }
