@@ -73,7 +73,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def desk_of(nursery: trio.Nursery, processes: Processes, jobs: str = JOBS) -> ServeJobs:
+def desk_of(
+    nursery: trio.Nursery,
+    processes: Processes,
+    jobs: str = JOBS,
+    *,
+    secrets: Mapping[SecretRef, str] = SECRETS,
+) -> ServeJobs:
     pools: dict[str, Any] = {}
     room = SimpleNamespace(waiters={})
     state = SimpleNamespace(room=room, budgets=SimpleNamespace(accounts={}))
@@ -87,12 +93,13 @@ def desk_of(nursery: trio.Nursery, processes: Processes, jobs: str = JOBS) -> Se
     environment = {
         "HOME": "/home/x",
         "PROVIDER_KEY": "sk-provider",
+        "EXTRA_KEY": "sk-extra",
         "LEAD_TOKEN": "t-lead",
         "HIVEMIND_ADMIN_TOKEN": "t-admin",
         "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat",
     }
     made = ServeJobs(
-        house, "serve-team", lambda: SECRETS, trio.current_time, environment, "/", nursery, processes.spawn
+        house, "serve-team", lambda: secrets, trio.current_time, environment, "/", nursery, processes.spawn
     )
     made.go_on()
     return made
@@ -121,6 +128,26 @@ def call_of(agent: str, job: str) -> CallRecord:
 
 def states(desk: ServeJobs) -> dict[str, str]:
     return {job.id: job.state for job in desk.show().jobs}
+
+
+async def test_a_job_does_not_see_a_secret_that_a_reload_has_taken_out_of_the_policy(
+    autojump_clock: MockClock,
+) -> None:
+    processes, secrets = Processes(), dict(SECRETS)
+    async with trio.open_nursery() as nursery:
+        desk = desk_of(nursery, processes, secrets=secrets)
+        extra = SecretRef(SecretSource.ENV, "EXTRA_KEY")
+        secrets[extra] = "sk-extra"
+        use(desk, JOBS)  # two reloads, and no job starts between them
+        del secrets[extra]
+        use(desk, JOBS)
+        desk.submit("lead", [make("a")])
+        await trio.sleep(60)
+        nursery.cancel_scope.cancel()
+
+    ((_, environment),) = processes.started
+    assert environment["HOME"] == "/home/x"
+    assert "EXTRA_KEY" not in environment
 
 
 async def test_jobs_start_within_the_capacity_with_the_token_of_their_agent_and_no_other_secret(

@@ -66,6 +66,8 @@ class ServeJobs:
     """Told once why jobs cannot be kept, and with "" when they can be again."""
     runner: Runner | None = attrs.field(default=None, init=False)
     """None: no job was ever submitted, or none may."""
+    _hidden: dict[SecretRef, None] = attrs.field(factory=dict, init=False)
+    """Secrets of this policy and of those before it: their variables are in the environment all the same."""
     _proxy: OwnProxy = attrs.field(init=False)
     _hold: Hold | None = attrs.field(default=None, init=False)
     _trouble: str = attrs.field(default="", init=False)
@@ -73,6 +75,7 @@ class ServeJobs:
 
     def __attrs_post_init__(self) -> None:
         self._proxy = OwnProxy(self.house, "", self.clock, self._called)
+        self._hidden |= dict.fromkeys(self.secrets())
 
     @property
     def _settings(self) -> JobsSettings:
@@ -202,7 +205,8 @@ class ServeJobs:
         return identity(self.house.engine.program.agent(job.submitted_by).tokens, self.secrets())
 
     def _inherited(self) -> dict[str, str]:
-        return without_secrets(self.environment, self.secrets())
+        self._hidden |= dict.fromkeys(self.secrets())
+        return without_secrets(self.environment, self._hidden)
 
     def _forbids(self, job: Job) -> str:
         """Return why the policy does not let a job begin; empty: it does."""
@@ -302,6 +306,7 @@ class ServeJobs:
 
     def load(self, program: Program) -> None:
         """Take over a new policy."""
+        self._hidden |= dict.fromkeys(self.secrets())
         if self.runner is None:
             self.go_on()
         else:
