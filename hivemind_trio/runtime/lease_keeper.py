@@ -6,7 +6,7 @@ A lease is told to its holder once it is on disk, so a restart neither forgets i
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Protocol, final
 
@@ -148,6 +148,10 @@ class LeaseKeeper:
         self._carry_out(self.table.withdraw(wait.request.id, self._now_ns()))
         if wait.lease is not None:
             self.release(wait.lease.id)
+        for command in self._unwritten:
+            if isinstance(command, LeaseGranted) and command.request_id == wait.request.id:
+                self.release(command.lease.id)  # the next in line need not wait for the disk
+                break
 
     def before(self, wait: LeaseWait) -> int | None:
         """Return how many requests would be served before this one; None: it is no longer in line."""
@@ -270,9 +274,10 @@ class LeaseKeeper:
             await store.keep_leases([_shifted(lease, shift_ns) for lease in kept.values()], list(ended.values()))
         except BaseException as error:
             # Cancelled, too: `finish` writes it. What may be on disk already is written twice.
-            self._unwritten = [*_latest(batch), *self._unwritten]
             if not isinstance(error, Exception):
+                self._unwritten = [*_latest(batch), *self._unwritten]
                 raise
+            self._unwritten = _latest(_without_unknown([*batch, *self._unwritten], self._waits))
             return str(error) or type(error).__name__
         self._tell(batch)
         self._written = noted
@@ -357,6 +362,21 @@ def renamed_leases(leases: Iterable[Lease], renames: Renames) -> list[Lease]:
         attrs.evolve(lease, resource=renames.name("resource", lease.resource), agent=renames.name("agent", lease.agent))
         for lease in leases
     ]
+
+
+def _without_unknown(batch: Sequence[LeaseCommand], waits: Collection[int]) -> list[LeaseCommand]:
+    """Return commands without leases that have ended before the disk or a client has heard of them.
+
+    The last end of a resource stays: its fencing token has been used.
+
+    Args:
+        waits: Numbers of the requests whose clients wait for news.
+    """
+    given = {one.lease.id for one in batch if isinstance(one, LeaseGranted) and one.request_id not in waits}
+    ends = {one.lease.id: one.lease for one in batch if isinstance(one, LeaseEnded) and one.lease.id in given}
+    last = {lease.resource: lease.id for lease in sorted(ends.values(), key=lambda one: one.fence)}
+    gone = ends.keys() - last.values()
+    return [one for one in batch if isinstance(one, LeaseRefused) or one.lease.id not in gone]
 
 
 def _latest(batch: Sequence[LeaseCommand]) -> list[LeaseCommand]:

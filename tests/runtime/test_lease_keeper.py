@@ -11,6 +11,7 @@ import trio
 
 from hivemind_trio.policy import UNKNOWN_AGENT, Renames
 from hivemind_trio.runtime import LeaseKeeper, LeaseWait, keeping_leases, renamed_leases
+from hivemind_trio.runtime.lease_keeper import AGAIN_S
 from hivemind_trio.scheduler import Lease, LeaseEnd, LeaseRefusal
 from tests.support.policies import compiled
 
@@ -101,6 +102,45 @@ async def test_a_full_disk_delays_leases_and_says_so_once(autojump_clock: trio.t
         await trio.testing.wait_all_tasks_blocked()
 
     assert told == ["[Errno 28] no space", ""]
+
+
+async def test_leases_of_clients_that_give_up_do_not_add_up_while_the_disk_is_broken(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    disk = Disk(broken=True)
+    async with kept(disk) as keeper:
+        for _ in range(200):
+            wait = ask(keeper)
+            await trio.sleep(2 * AGAIN_S)
+            keeper.withdraw(wait)
+        await trio.sleep(2 * AGAIN_S)
+        unwritten = keeper.unwritten
+        stays = ask(keeper)
+        disk.broken = False
+        await stays.news.wait()
+        assert stays.lease is not None
+        fence = stays.lease.fence
+
+    assert unwritten <= 4
+    assert fence == 201, "each lease had a higher fencing token"
+    assert disk.fences == {"gpu": 201}
+    assert list(disk.kept) == [stays.lease.id]
+
+
+async def test_a_client_that_gives_up_frees_its_place_though_the_disk_is_broken(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    disk = Disk(broken=True)
+    async with kept(disk) as keeper:
+        first, second = ask(keeper), ask(keeper, "b")
+        await trio.sleep(1)
+        assert keeper.before(second) == 0
+        keeper.withdraw(first)
+        assert keeper.before(second) is None, "it has its lease, which is to be written"
+        disk.broken = False
+        await second.news.wait()
+
+        assert second.lease is not None
 
 
 async def test_the_next_in_line_is_told_when_a_lease_expires(autojump_clock: trio.testing.MockClock) -> None:
