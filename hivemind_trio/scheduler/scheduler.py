@@ -68,7 +68,6 @@ from hivemind_trio.scheduler.protocol.events import (
     Command,
     Draining,
     Event,
-    Finish,
     LetThrough,
     PauseSet,
     PolicyLoaded,
@@ -352,7 +351,7 @@ class Scheduler:
             if flight.claim is not NO_CLAIM:
                 books.end_claim(call_id, flight.claim, completion.spent(books, flight, ended))
             if not ended.committed:
-                commands.append(Finish(call_id))
+                commands.append(completion.over(books, flight, ended))
             if ended.outcome not in HEALTHY:
                 books.keep_position(flight)
         if again is not None and again.in_line:

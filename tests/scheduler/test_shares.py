@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.model import Outcome
+from hivemind_trio.model import Api, Outcome, Reason, Request
 from hivemind_trio.policy import AimdSettings, Program, StoreSettings
-from hivemind_trio.scheduler import AttemptResult, Command, Draining, SharesSet
+from hivemind_trio.scheduler import AttemptResult, Command, Draining, Finish, SharesSet
 from tests.support.ends import SUCCEEDED
-from tests.support.programs import agent, lane, program, provider
+from tests.support.policies import compiled
+from tests.support.programs import SECOND_NS, agent, lane, program, provider
 
 from .driver import Driver
 
@@ -174,3 +175,22 @@ def test_a_call_that_was_not_sent_is_not_sent_while_the_proxy_drains() -> None:
     driver.post(Draining())
     assert driver.end(call, UNSENT) == []
     assert not driver.scheduler.state.inflight
+    refusal = driver.refusal(call)
+    assert (refusal.reason, refusal.retry_after_ns) == (Reason.DRAINING, SECOND_NS)
+
+
+def test_a_call_that_was_not_sent_and_may_not_be_any_more_is_told_why() -> None:
+    text = "provider anthropic { concurrency 2 }\n"
+    driver = Driver(compiled(text))
+    call = driver.ask(Request(apis=(Api.ANTHROPIC,), model="claude-haiku-4-5"))
+    driver.load(compiled(text + 'rule all { deny "closed" }'))
+    assert driver.end(call, UNSENT) == []
+    assert driver.refusal(call).reason is Reason.DENIED
+
+
+def test_a_call_whose_last_attempt_was_sent_ends_with_it_while_the_proxy_drains() -> None:
+    driver = Driver(house())
+    (call,) = driver.calls(1, provider="p", lane="fast")
+    driver.post(Draining())
+    driver.end(call, AttemptResult(outcome=Outcome.FAILED, status=503))
+    assert isinstance(driver.answers[call], Finish)

@@ -17,6 +17,7 @@ from hivemind_trio.scheduler.limits.cost import NOTHING, Cost
 from hivemind_trio.scheduler.limits.token_estimator import actual_cost, cost_of
 from hivemind_trio.scheduler.protocol.attempt_result import BROKEN, HEALTHY, TOO_OFTEN, AttemptResult
 from hivemind_trio.scheduler.protocol.circuit import Circuit
+from hivemind_trio.scheduler.protocol.events import Finish, Reject
 from hivemind_trio.scheduler.state import SchedulerState
 
 from .routing import is_given_up, route
@@ -176,6 +177,19 @@ def again(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> W
         unasked = attrs.evolve(ended, retry_after_ns=None)
         waiter.unasked_due_ns = min(due_ns, _paused_until_ns(books, retry, unasked, flight, waiter))
     return waiter
+
+
+def over(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> Finish | Reject:
+    """Return the end of a call that has no further attempt: the last one's, or a rejection if that was never sent."""
+    if ended.unsent:
+        call = attrs.evolve(flight.call, request=attrs.evolve(flight.call.request, attempt=flight.attempt))
+        treatment = route(books, call, books.decide(call))
+        reject = rejection.reject_on_arrival(
+            call, treatment, books.program, draining=books.draining, waited_ns=flight.waited_ns
+        )
+        if reject is not None:
+            return reject
+    return Finish(flight.call.id)
 
 
 def _has_other_key(ended: AttemptResult, flight: RunningCall, again: WaitingCall) -> bool:
