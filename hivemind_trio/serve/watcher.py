@@ -20,6 +20,7 @@ from hivemind_trio.policy import (
     Source,
     WhileOpen,
     call_changes,
+    counted_apart,
     render,
     setting_changes,
 )
@@ -392,6 +393,12 @@ class Watcher:
             if one.severity.value == "warning":
                 at = _line(loaded.sources[one.span.source], one.span.start)
                 self._log.emit(PolicyWarning(code=one.code, message=one.message, at=at))
+        program = loaded.program
+        workers, apart = worker_count(self._options, program), counted_apart(program)
+        if apart and workers > 1 and program.server.workers == 1 and program.store.url is None:
+            # What was checked does not know of `--workers`.
+            message = f"each of {workers} workers counts {apart} for itself; declare one worker's part"
+            self._log.emit(PolicyWarning(code="HM429", message=message, at="--workers"))
 
 
 class _Sizes(TypedDict):

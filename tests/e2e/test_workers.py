@@ -432,6 +432,24 @@ async def test_workers_of_a_node_share_through_the_store_of_all_nodes(tmp_path: 
     assert joined == {"worker-1", "worker-2"}
 
 
+async def test_the_log_says_what_each_of_the_workers_of_the_command_line_counts_for_itself(tmp_path: Path) -> None:
+    path = tmp_path / "team.hmp"
+    path.write_text(
+        'hmp 1\nprovider sim { api generic; base "http://127.0.0.1:1" }\n'
+        "lane default { max 2 }\nagent ci { concurrency 4 }\n"
+    )
+    env = {"XDG_STATE_HOME": f"{tmp_path}", "XDG_RUNTIME_DIR": f"{tmp_path}"}
+    with trio.fail_after(6 * PATIENCE_S):
+        async with serving("--policy", path, "--workers", "2", env=env) as proxy:
+            warned = await proxy.says("policy_warning")
+
+    assert warned["message"].startswith(
+        "each of 2 workers counts `max` of lanes and `concurrency` of agents for itself"
+    )
+    assert warned["code"] == "HM429"
+    assert warned["at"] == "--workers"
+
+
 async def test_no_resource_is_leased_by_several_workers(tmp_path: Path) -> None:
     path = tmp_path / "team.hmp"
     text = 'hmp 1\nprovider sim { api generic; base "http://127.0.0.1:1" }\n'

@@ -6,7 +6,7 @@ language's own defaults are nobody's mistake.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from hivemind_trio.policy.compile.binder import SymbolTable
@@ -139,20 +139,21 @@ def check_sharing(declarations: SymbolTable, program: Program) -> None:
     """Report what several nodes do not share, and a part of a cap that is less than one slot."""
     store, server = declarations.of("store").get("redis"), declarations.of("server").get("")
     workers = declarations.one(server, "workers") if server is not None else None
+    nodes = program.server.nodes * (program.server.workers or 1)
     if workers is not None and workers.value != 1 and store is None:
         _workers_apart(declarations, program, workers.span)
-    nodes = program.server.nodes * (program.server.workers or 1)
     if nodes > 1:
         _more_than_slots(declarations, program, nodes)
     if store is None:
         return
-    apart = _counted_apart(program)
+    apart = counted_apart(program)
     if apart:
         declarations.report.add(
             "HM429",
-            f"each node counts {_joined(apart)} for itself",
+            f"each node counts {apart} for itself",
             store.name_span,
             severity=Severity.WARNING,
+            labels=tuple(_places_apart(declarations, nodes)),
             help=f"nodes share budgets, and `concurrency` and rates of providers; declare one node's part of {nodes}",
         )
     for name, provider in program.providers.items():
@@ -168,18 +169,19 @@ def check_sharing(declarations: SymbolTable, program: Program) -> None:
 
 def _joined(names: Sequence[str]) -> str:
     """Return names as a sentence has them."""
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
 
 def _workers_apart(declarations: SymbolTable, program: Program, span: Span) -> None:
     """Report what several workers do not share."""
-    apart = _counted_apart(program)
+    apart = counted_apart(program)
     if apart:
         declarations.report.add(
             "HM429",
-            f"each worker counts {_joined(apart)} for itself",
+            f"each worker counts {apart} for itself",
             span,
             severity=Severity.WARNING,
+            labels=tuple(_places_apart(declarations, program.server.workers)),
             help="workers share `concurrency` and rates of providers; declare one worker's part, or write `workers 1`",
         )
 
@@ -197,8 +199,28 @@ def _more_than_slots(declarations: SymbolTable, program: Program, nodes: int) ->
             )
 
 
-def _counted_apart(program: Program) -> list[str]:
-    """Return the settings that hold for each node."""
+def _places_apart(declarations: SymbolTable, nodes: int) -> Iterator[Label]:
+    """Yield the settings that hold for each node, with what all nodes together may use.
+
+    Args:
+        nodes: Number of nodes and workers; 0: not known.
+    """
+    for kind, setting in (("lane", "max"), ("agent", "concurrency")):
+        for declared in declarations.of(kind).values():
+            for given in declared.settings.get(setting, []):
+                if isinstance(given.value, int):  # a part of a provider's slots is one of each node's share
+                    most = f"up to {given.value * nodes} in all" if nodes else "this many in each worker"
+                    yield Label(given.span, most)
+    for declared in (*declarations.of("provider").values(), *declarations.of("agent").values()):
+        for block in declared.settings.get("limits", []):
+            if declared.kind == "agent":
+                yield Label(block.span, "counted by each")
+            for given in block.block.get("concurrency", []) if declared.kind == "provider" else ():
+                yield Label(given.span, f"up to {given.value * nodes} in all" if nodes else "this many in each worker")
+
+
+def counted_apart(program: Program) -> str:
+    """Return the settings that hold for each node or worker, as a sentence has them; empty: there are none."""
     groups = [group for provider in program.providers.values() for group in provider.groups]
     agents = [*program.agents.values(), program.unknown]
     found = {
@@ -207,7 +229,7 @@ def _counted_apart(program: Program) -> list[str]:
         "`concurrency` of agents": any(agent.concurrency is not None for agent in agents),
         "`limits` of agents": any(agent.limits for agent in agents),
     }
-    return [name for name, there in found.items() if there]
+    return _joined([name for name, there in found.items() if there])
 
 
 def check_stores(declarations: SymbolTable) -> None:
