@@ -240,6 +240,10 @@ class Scheduler:
         pools = self.state.pools.items()
         return {name: (pool.slots.held, pool.slots.held + pool.waiting) for name, pool in pools}
 
+    def has_waiting(self) -> bool:
+        """Return True if any call waits for a provider. O(providers)."""
+        return any(pool.waiting for pool in self.state.pools.values())
+
     def plans(self, provider: str, now_ns: int) -> tuple[PlanBelief, ...]:
         """Return the plans of a provider's accounts; times are from now. O(accounts), and changes nothing."""
         pool = self.state.pools.get(provider)

@@ -14,7 +14,7 @@ import attrs
 from hivemind_trio.model import Outcome, Usage
 from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk, Lesson, Report, SharedVerdict
 from hivemind_trio.scheduler.learning.pool_learning import MS, PoolLearning, RemoteCalls
-from hivemind_trio.scheduler.protocol.attempt_result import BROKEN, AttemptResult
+from hivemind_trio.scheduler.protocol.attempt_result import BROKEN, HEALTHY, AttemptResult
 from hivemind_trio.scheduler.protocol.call import CallId
 
 
@@ -29,6 +29,16 @@ class AttemptStep:
     lesson: Lesson
     inflight: int
     """Attempts in flight at all nodes, this one included."""
+
+
+@final
+@attrs.define
+class _Untold:
+    """Attempt in flight of which nothing has been reported."""
+
+    granted_ns: int
+    accepted_ns: int | None = None
+    """When its answer began; None: it has not."""
 
 
 @final
@@ -49,6 +59,8 @@ class LearnedTogether:
     """Own attempts in flight whose answer has begun."""
     _probes: dict[CallId, None] = attrs.field(init=False, factory=dict)
     """Own attempts in flight that were granted as the probe."""
+    _untold: dict[CallId, _Untold] = attrs.field(init=False, factory=dict)
+    """Those at a fixed limit: of one that ends well before the next report, only the end is reported."""
     _numbers: RemoteCalls = attrs.field(init=False, factory=RemoteCalls)
     _sent_ns: int = attrs.field(init=False, default=0)
     """When the report under way was sent."""
@@ -58,23 +70,39 @@ class LearnedTogether:
         """True if the next call may be the one probe of all nodes."""
         return self.link.has_token
 
-    def on_granted(self, call_id: CallId, now_ns: int, *, is_probe: bool) -> None:
-        """Count an attempt that begins."""
+    def on_granted(self, call_id: CallId, now_ns: int, *, is_probe: bool, learns: bool) -> None:
+        """Count an attempt that begins.
+
+        Args:
+            learns: The limit is learned: every step counts, for all of them are of attempts in flight together.
+        """
         if is_probe:
             self._probes[call_id] = None
             self.probe, self.link.has_token = call_id, False
-        self._add(call_id, "granted", now_ns, urgent=False)
+        if learns or is_probe:
+            self._add(call_id, "granted", now_ns, urgent=False)
+        else:
+            self._untold[call_id] = _Untold(now_ns)
 
     def on_good(self, call_id: CallId, now_ns: int) -> None:
         """Note that an answer has begun well."""
         self.begun[call_id] = None
-        self._add(call_id, "accepted", now_ns, urgent=call_id == self.probe)
+        untold = self._untold.get(call_id)
+        if untold is not None:
+            untold.accepted_ns = now_ns
+        else:
+            self._add(call_id, "accepted", now_ns, urgent=call_id == self.probe)
 
     def on_ended(self, call_id: CallId, ended: AttemptResult, granted_ns: int, now_ns: int) -> bool:
         """Note the end of an attempt. Return True if it was the probe."""
         was_probe = call_id == self.probe
         urgent = was_probe or ended.outcome in BROKEN or ended.outcome is Outcome.CONCURRENCY
-        self._add(call_id, "ended", now_ns, urgent=urgent, ended=ended, lasted_ns=now_ns - granted_ns)
+        untold = self._untold.pop(call_id, None)
+        is_whole = untold is not None and ended.outcome in HEALTHY
+        if untold is not None and not is_whole:
+            self._tell(call_id, untold)
+        kind = "served" if is_whole else "ended"
+        self._add(call_id, kind, now_ns, urgent=urgent, ended=ended, lasted_ns=now_ns - granted_ns)
         self._probes.pop(call_id, None)
         self.begun.pop(call_id, None)
         if was_probe:
@@ -83,21 +111,35 @@ class LearnedTogether:
                 self.failed_probe = call_id
         return was_probe
 
+    def _tell(self, call_id: CallId, untold: _Untold) -> None:
+        self._add(call_id, "granted", untold.granted_ns, urgent=False)
+        if untold.accepted_ns is not None:
+            self._add(call_id, "accepted", untold.accepted_ns, urgent=False)
+
     def ask(
         self, verdict: SharedVerdict, now_ns: int, *, held: int, binds: bool, wants_probe: bool, learns: bool
     ) -> LearnAsk | None:
         """Return the report that is due now; None: none is. See `PoolLearning.ask`."""
-        ask = self.link.ask(
+        wants_probe = wants_probe and self.probe is None
+        if not self.link.is_due(verdict, now_ns, binds=binds, wants_probe=wants_probe, learns=learns):
+            return None
+        for call_id, untold in self._untold.items():
+            self._tell(call_id, untold)
+        self._untold.clear()
+        self._sent_ns = now_ns
+        return self.link.ask(
             verdict,
             now_ns,
             held=held,
-            binds=binds,
-            wants_probe=wants_probe and self.probe is None,
+            binds=binds and learns,
+            wants_probe=wants_probe,
             probes=self.probe is not None,
-            learns=learns,
         )
-        self._sent_ns = now_ns if ask is not None else self._sent_ns
-        return ask
+
+    def leave(self) -> None:
+        """Report no more of the attempts in flight: this node is alone."""
+        self._untold.clear()
+        self.begun.clear()
 
     def steps(self, answer: LearnAnswer, own: LearnAsk, now_ns: int) -> Iterator[AttemptStep]:
         """Return the steps of all nodes' attempts since the last answer, in the order in which they happened.
@@ -121,8 +163,8 @@ class LearnedTogether:
             inflight += lesson.kind == "granted"
             number = CallId(self._numbers.number(report, lesson.call))
             yield AttemptStep(call_id=number, at_ns=at_ns, lesson=lesson, inflight=max(1, inflight))
-            if lesson.kind == "ended":
-                inflight -= 1
+            inflight -= lesson.kind == "ended"
+            if lesson.kind in ("ended", "served"):
                 self._numbers.ended(report, lesson.call)
 
     def lost(self, answer: LearnAnswer, own: LearnAsk) -> list[CallId]:

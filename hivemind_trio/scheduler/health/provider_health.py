@@ -64,6 +64,9 @@ class ProviderHealth:
     _failed_probe: CallId | None = attrs.field(default=None, init=False)
     """The probe of the circuit that failed last; None: none has since it was closed."""
 
+    _verdict: SharedVerdict | None = attrs.field(default=None, init=False)
+    """As it was asked for last."""
+
     def __attrs_post_init__(self) -> None:
         self.breaker = CircuitBreaker(BreakerSettings(), self._random)
 
@@ -132,7 +135,7 @@ class ProviderHealth:
         """Count an attempt that begins, itself among `inflight`. Return True if it is the probe of the circuit."""
         if (together := self._together) is not None:
             is_probe = self.breaker.circuit is Circuit.HALF_OPEN
-            together.on_granted(call_id, now_ns, is_probe=is_probe)
+            together.on_granted(call_id, now_ns, is_probe=is_probe, learns=self._aimd is not None)
             self._look()
             return is_probe
         return self._begins(call_id, inflight, now_ns)
@@ -301,12 +304,15 @@ class ProviderHealth:
         limit = 0 if self._aimd is None else self._aimd.limit
         if limit and self._whole is not None and self._together is None:
             limit = max(limit, self._whole.start)  # what one of several nodes begins with is its part
-        return SharedVerdict(
-            limit=limit,
-            doubling=self._aimd is not None and self._aimd.doubling,
-            circuit=self.breaker.circuit,
-            opens_ms=max(0, opens_ns - now_ns) // MS if opens_ns is not None else 0,
-        )
+        doubling, circuit = self._aimd is not None and self._aimd.doubling, self.breaker.circuit
+        opens_ms = max(0, opens_ns - now_ns) // MS if opens_ns is not None else 0
+        last = self._verdict
+        if last is None or (last.limit, last.doubling, last.circuit, last.opens_ms) != (
+            *(limit, doubling, circuit, opens_ms),
+        ):
+            last = SharedVerdict(limit=limit, doubling=doubling, circuit=circuit, opens_ms=opens_ms)
+            self._verdict = last
+        return last
 
     def report(self, now_ns: int, *, held: int, binds: bool, waits: bool) -> LearnAsk | None:
         """Return what is to be told the store now; None: nothing.
@@ -358,6 +364,7 @@ class ProviderHealth:
         if self.shared is None or not self.shared.link.ends(now_ns):
             return False
         limit, self._probe = self.limit, self.shared.probe
+        self.shared.leave()
         bounds = self._bounds
         if bounds is not None:
             self._aimd = Aimd(bounds, self._fixed)
@@ -391,10 +398,13 @@ class ProviderHealth:
             case "accepted":
                 self._accepts(step.call_id, step.at_ns, inflight=step.inflight, limit_is_binding=binds)
             case _:
+                granted_ns = step.at_ns - lesson.lasted_ms * MS
+                if lesson.kind == "served" and circuit is Circuit.CLOSED and granted_ns >= self.breaker.closed_ns:
+                    self._begins(step.call_id, step.inflight, step.at_ns)
                 self._ends(
                     step.call_id,
                     result_of(lesson),
-                    granted_ns=step.at_ns - lesson.lasted_ms * MS,
+                    granted_ns=granted_ns,
                     now_ns=step.at_ns,
                     inflight=step.inflight,
                     limit_is_binding=binds,

@@ -17,14 +17,14 @@ LESSONS_MAX: Final = 512
 @final
 @attrs.frozen(kw_only=True)
 class Lesson:
-    """One step of an attempt: it has begun, its answer begins well, or it has ended."""
+    """One step of an attempt: it has begun, its answer begins well, or it has ended; or all of one that went well."""
 
     call: int
     """Number of the call at its node."""
     age_ms: int
     """Time since the step."""
     kind: str
-    """`granted`, `accepted` or `ended`."""
+    """`granted`, `accepted` or `ended`; `served`: it has begun and ended, and nothing was reported of it before."""
     lasted_ms: int = 0
     """Time from its grant to its end."""
     is_probe: bool = False

@@ -87,7 +87,9 @@ class PoolLearning:
     _asked: tuple[bool, bool] = attrs.field(init=False, default=(False, False))
     """`binds` and `wants_probe` as they were reported last."""
     _due_ns: int | None = attrs.field(init=False, default=0)
-    """When the next report is due, as of the last look; None: one is under way."""
+    """When the next report is due, as of the last look; 0: something has happened since; None: one is under way."""
+    _looked: tuple[SharedVerdict, bool, bool, bool] | None = attrs.field(init=False, default=None)
+    """Verdict, `binds`, `wants_probe` and `learns` of the last look."""
 
     @property
     def is_alone(self) -> bool:
@@ -120,39 +122,52 @@ class PoolLearning:
         """Note a lesson for the node that leads."""
         if not self.is_alone:
             self._pending.append((now_ns, lesson))
-            self._urgent |= urgent
+            if urgent or len(self._pending) in (1, MANY):
+                self._urgent |= urgent
+                self._look_again()
 
     def called(self, now_ns: int) -> None:
         """Note that another node has something to say, or wants to hear of this one's attempts."""
         if not self._called:
             self._called, self._called_ns = True, now_ns
+            self._look_again()
 
-    def ask(
-        self,
-        verdict: SharedVerdict,
-        now_ns: int,
-        *,
-        held: int,
-        binds: bool,
-        wants_probe: bool,
-        probes: bool,
-        learns: bool,
-    ) -> LearnAsk | None:
-        """Return the report that is due now; None: none is.
+    def _look_again(self) -> None:
+        if self._due_ns is not None:
+            self._due_ns = 0
+
+    def is_due(self, verdict: SharedVerdict, now_ns: int, *, binds: bool, wants_probe: bool, learns: bool) -> bool:
+        """Return True if a report is due now.
 
         Args:
-            verdict: As this node believes it.
-            held: Attempts in flight here.
+            verdict: As this node believes it; the same object while it is the same.
+            now_ns: Now.
             binds: Calls wait here for a higher limit.
             wants_probe: A call waits here for a circuit that is half-open.
-            probes: A call of this node is the probe.
             learns: The limit is learned.
         """
         if self._sent is not None:
-            return None
-        self._due_ns = self._next_ns(verdict, binds and learns, wants_probe and not self.has_token, learns)
-        if now_ns < self._due_ns:
-            return None
+            return False
+        looked = self._looked
+        is_known = looked is not None and looked[0] is verdict and looked[1:] == (binds, wants_probe, learns)
+        if not is_known or self._due_ns is None or now_ns >= self._due_ns:
+            self._looked = verdict, binds, wants_probe, learns
+            self._due_ns = self._next_ns(verdict, binds and learns, wants_probe and not self.has_token, learns)
+        return now_ns >= self._due_ns
+
+    def ask(
+        self, verdict: SharedVerdict, now_ns: int, *, held: int, binds: bool, wants_probe: bool, probes: bool
+    ) -> LearnAsk:
+        """Return the report that is due.
+
+        Args:
+            verdict: As in `is_due`.
+            now_ns: Now.
+            held: Attempts in flight here.
+            binds: Calls wait here for a higher limit, and the limit is learned.
+            wants_probe: As in `is_due`.
+            probes: A call of this node is the probe.
+        """
         verdict = self._paced(verdict)
         self._seq += 1
         lessons = tuple(attrs.evolve(lesson, age_ms=(now_ns - at_ns) // MS) for at_ns, lesson in self._pending)
@@ -164,13 +179,13 @@ class PoolLearning:
             held=held,
             binds=binds,
             lessons=lessons,
-            urgent=self._urgent or (binds and learns and not self._asked[0]),
+            urgent=self._urgent or (binds and not self._asked[0]),
             verdict=verdict,
             leads=self.role is LearningRole.LEADS,
             wants_probe=wants_probe,
             probes=probes or self.has_token,
         )
-        self._asked = binds and learns, wants_probe
+        self._asked = binds, wants_probe
         self._sent_ns, self._urgent, self._called, self._due_ns = now_ns, False, False, None
         return self._sent
 
@@ -205,6 +220,7 @@ class PoolLearning:
         self.role, self.has_token, self._told = LearningRole.ALONE, False, None
         self._others_bind = False
         self._pending.clear()
+        self._look_again()
         return True
 
     def wakes_ns(self) -> int | None:

@@ -43,6 +43,8 @@ class NodeShares:
     terms: LeaseTerms
     laws: dict[str, NodeLaw] = attrs.field(init=False, factory=dict)
     """Provider -> its law."""
+    contended: bool = attrs.field(init=False, default=True)
+    """True if any event may make a request due; else only a call that waits does, or time, or a message."""
     _limits: dict[str, int] = attrs.field(init=False, factory=dict)
     """Provider -> the limit that nodes have learned, as last heard."""
     _usable: Usable | None = attrs.field(init=False, default=None)
@@ -65,11 +67,12 @@ class NodeShares:
             now_ns: Now.
             demand: Pool -> calls in flight, and with them those that wait.
         """
-        due = []
-        for name, law in self.laws.items():
+        due, laws = [], self.laws.items()
+        for name, law in laws:
             held, wanted = demand.get(name, (0, 0))
             if law.is_due(now_ns, held, wanted):
                 due.append((name, law.request(now_ns, held, wanted)))
+        self.contended = any(law.others_wait() or law.share < demand.get(name, (0, 0))[0] for name, law in laws)
         return due
 
     def wakes_ns(self, now_ns: int, demand: Mapping[str, tuple[int, int]]) -> int:

@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from hivemind_trio.admin import KnownFleet
-from hivemind_trio.policy import StoreSettings
+from hivemind_trio.policy import Program, StoreSettings
 from hivemind_trio.runtime import Engine
 from hivemind_trio.scheduler import BudgetsCalled, BudgetsShared, LearnCalled, LearningShared, SharesSet, WindowsShared
 from hivemind_trio.scheduler.learning.lesson import SharedVerdict
@@ -70,6 +70,8 @@ class NodeSharing:
     _ledger: Ledger | None = None
     _shares: NodeShares | None = attrs.field(init=False, default=None)
     """None: the store has not been reached yet."""
+    _followed: Program | None = attrs.field(init=False, default=None)
+    """Policy of the last event that was heard of."""
     _windows: WindowSharing = attrs.field(init=False)
     _budgets: BudgetSharing = attrs.field(init=False)
     _learning: LearnSharing = attrs.field(init=False)
@@ -100,7 +102,16 @@ class NodeSharing:
             self._engine.post(BudgetsShared(restored.shared_by[1], tuple(restored.settled.items())))
         else:
             self._engine.post(BudgetsShared())
-        self._engine.on_event = self.stir
+        self._engine.on_event = self._look
+
+    def _look(self) -> None:
+        """Take note of an event: the store may have to hear of it where calls wait, here or at another node."""
+        shares, program = self._shares, self._engine.program
+        if shares is not None and (
+            shares.contended or program is not self._followed or self._engine.scheduler.has_waiting()
+        ):
+            self._followed = program
+            self.stir()
 
     def stir(self) -> None:
         """Something has happened that the store may have to hear of."""

@@ -1,0 +1,138 @@
+"""A node speaks to the store, and looks at its shares, only where calls wait or time is up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+from hivemind_trio.policy import AimdSettings, Program
+from hivemind_trio.runtime import Engine
+from hivemind_trio.runtime.ticket import Ticket
+from hivemind_trio.scheduler import AttemptResult
+from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk
+from hivemind_trio.scheduler.sharing.fleet_model import FleetModel
+from hivemind_trio.scheduler.sharing.node_shares import NodeShares
+from hivemind_trio.scheduler.sharing.share_row import ShareRequest
+from hivemind_trio.serve.sharing.node_sharing import SharedSlots, SharingTold, lease_terms, sharing
+from hivemind_trio.store.fleet.memory_fleet import MemoryFleet
+from tests.runtime.agents import running
+from tests.support.ends import SUCCEEDED
+from tests.support.programs import program, provider, wish
+
+CALLS = 200
+AIMD = AimdSettings(low=1, start=8)
+
+
+def ignore(*_: object) -> None:
+    pass
+
+
+@attrs.define(eq=False)
+class Nodes:
+    engines: list[Engine]
+    store: MemoryFleet
+    lessons: Counter[str] = attrs.field(factory=Counter)
+    looks: int = 0
+    """Times that a node has looked at its shares."""
+
+    async def serve(self, node: int, calls: int, hold_s: float = 0.001) -> None:
+        """Serve calls one after the other."""
+        engine = self.engines[node]
+
+        for _ in range(calls):
+            with engine.ticket(wish(), "x") as ticket:
+
+                async def attempt(ticket: Ticket = ticket) -> AttemptResult:
+                    ticket.heard((), True)
+                    await trio.sleep(hold_s)
+                    return SUCCEEDED
+
+                await ticket.granted()
+                ticket.start(attempt)
+                await trio.sleep(2 * hold_s)
+
+
+@asynccontextmanager
+async def nodes(of: Program, monkeypatch: pytest.MonkeyPatch, count: int = 2) -> AsyncIterator[Nodes]:
+    """Engines that share a store within the context, once each has its share."""
+    of = attrs.evolve(of, server=attrs.evolve(of.server, nodes=count))
+    store = MemoryFleet(lease_terms(of.store), lambda: round(trio.current_time() * 1_000) + 1, is_first=True)
+    one = Nodes([], store)
+    learn, due = FleetModel.learn, NodeShares.due
+
+    def learned(self: FleetModel, pool: str, ask: LearnAsk, now_ms: int) -> LearnAnswer:
+        one.lessons.update(lesson.kind for lesson in ask.lessons)
+        return learn(self, pool, ask, now_ms)
+
+    def looked(self: NodeShares, now_ns: int, demand: Mapping[str, tuple[int, int]]) -> list[tuple[str, ShareRequest]]:
+        one.looks += 1
+        return due(self, now_ns, demand)
+
+    monkeypatch.setattr(FleetModel, "learn", learned)
+    monkeypatch.setattr(NodeShares, "due", looked)
+    told = SharingTold(joined=ignore, away=ignore, fenced=ignore)
+    async with AsyncExitStack() as stack:
+        for number in range(count):
+            engine = await stack.enter_async_context(running(of))
+            one.engines.append(engine)
+            await stack.enter_async_context(sharing(engine, SharedSlots(pools=store, node=f"n{number}", told=told)))
+        await trio.sleep(5)
+        yield one
+
+
+async def test_a_call_that_fits_the_share_makes_no_node_look_at_its_shares(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with nodes(program(providers=[provider("p", limit=8)]), monkeypatch) as one:
+        before = one.looks
+        began_s = trio.current_time()
+        await one.serve(0, CALLS)
+        rounds = (trio.current_time() - began_s) / 2 + 1
+        assert one.looks - before <= 6 * rounds  # for renewals and their answers
+
+
+async def test_a_call_that_waits_is_served_though_the_other_node_has_the_slots(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with nodes(program(providers=[provider("p", limit=2)]), monkeypatch) as one:
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                for node in (0, 1):
+                    for _ in range(4):
+                        nursery.start_soon(one.serve, node, 10, 0.2)
+
+
+async def test_a_new_policy_is_told_to_the_store_at_once(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with nodes(program(providers=[provider("p", limit=8)]), monkeypatch, 1) as one:
+        engine = one.engines[0]
+        wider = program(providers=[provider("p", limit=12)])
+        engine.load(attrs.evolve(wider, server=attrs.evolve(wider.server, nodes=1)))
+        await trio.sleep(0.1)
+        assert one.store.model.pools["p"].rows["n0"].cap == 12
+
+
+async def test_an_attempt_that_ends_well_at_a_fixed_limit_is_one_lesson(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with nodes(program(providers=[provider("p", limit=8)]), monkeypatch) as one:
+        await one.serve(0, CALLS)
+        await trio.sleep(3)
+        assert one.lessons["served"] >= CALLS - 5
+        assert one.lessons.total() <= 1.1 * CALLS
+
+
+async def test_every_step_is_a_lesson_where_the_limit_is_learned(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with nodes(program(providers=[provider("p", limit=8, aimd=AIMD)]), monkeypatch) as one:
+        await one.serve(0, CALLS)
+        await trio.sleep(3)
+        assert one.lessons == {"granted": CALLS, "accepted": CALLS, "ended": CALLS}
