@@ -197,7 +197,7 @@ class Budgets:
         """Take the budgets of a new policy. What was spent of one that stays, in a window that stays, is spent."""
         self._program = program
         if self.shared is not None:
-            self.shared.renew_ns = program.store.renew_ns
+            self.shared.renew_ns, self.shared.has_budgets = program.store.renew_ns, bool(program.budgets)
         accounts, self.accounts = self.accounts, {}
         self._found.clear()
         for key, account in accounts.items():
@@ -224,6 +224,7 @@ class Budgets:
     def share(self, event: BudgetsShared, now_ns: int) -> None:
         """Draw every account from the store of several nodes from now on."""
         self.shared = SharedBudgets(event.epoch, self._program.store.renew_ns, dict(event.settled))
+        self.shared.has_budgets = bool(self._program.budgets)
         for account in self.accounts.values():
             self.shared.join(account, now_ns)
         for key in self.shared.left_open():

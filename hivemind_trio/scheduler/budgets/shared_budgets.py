@@ -51,6 +51,8 @@ class SharedBudgets:
     _lives: int = attrs.field(init=False, default=0)
     _retry_ns: int = attrs.field(init=False, default=0)
     closing: bool = attrs.field(init=False, default=False)
+    has_budgets: bool = attrs.field(init=False, default=True)
+    """True if the policy has any: else there is nothing to tell of."""
 
     @property
     def under_way(self) -> bool:
@@ -100,6 +102,8 @@ class SharedBudgets:
         if self._asked is not None:
             return None
         first = self.agenda.first
+        if first is None and not self.has_budgets:
+            return None
         due_ns = self._greets_ns if first is None else min(self._greets_ns, self._due_ns[first])
         return max(self._retry_ns, due_ns)
 

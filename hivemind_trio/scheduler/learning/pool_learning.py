@@ -34,6 +34,9 @@ STEP: Final = 8
 KEEP_NS: Final = 250 * MS
 """Time after a refusal for which its slot is not used again, so that all nodes hear of it first."""
 
+IDLE: Final = 2
+"""Longest time between two reports that nothing depends on, in those of others; a leader is followed for three."""
+
 MANY: Final = LESSONS_MAX // 4
 """Lessons that do not wait for the next report that is due."""
 
@@ -53,7 +56,7 @@ class PoolLearning:
     """Times are nanoseconds of the scheduler.
 
     Args:
-        renew_ns: Longest time between two reports.
+        renew_ns: Longest time between two reports while lessons wait for a limit that is learned.
         alone_ns: Silence of the store after which the node learns for itself.
     """
 
@@ -246,7 +249,7 @@ class PoolLearning:
         has_news = bool(self._pending) or self.role is LearningRole.LEADS
         if (learns and has_news and (binds or self._others_bind)) or self._differs(verdict):
             return self._sent_ns + min(BATCH_NS, self.renew_ns)
-        return self._sent_ns + self.renew_ns
+        return self._sent_ns + (self.renew_ns if learns and self._pending else IDLE * self.renew_ns)
 
     def _paced(self, verdict: SharedVerdict) -> SharedVerdict:
         """Return the verdict as it is told: what it raises is raised in steps, each of which refusals may stop."""

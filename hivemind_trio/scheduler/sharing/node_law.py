@@ -68,6 +68,8 @@ class NodeLaw:
     _denied: int | None = attrs.field(init=False, default=None)
     """Target that the store could not meet; None: it could."""
     _owed: int = attrs.field(init=False, default=0)
+    _idle: bool = attrs.field(init=False, default=False)
+    """The last request told of no calls that wait."""
     _fenced: bool = attrs.field(init=False, default=False)
 
     @property
@@ -127,7 +129,7 @@ class NodeLaw:
             return 0
         if self._failed_ns is not None:
             return self._failed_ns + min(RETRY_NS, self.terms.renew_ms * MS)
-        return self._sent_ns + self.terms.renew_ms * MS
+        return self._sent_ns + (self.terms.idle_ms if self._idle else self.terms.renew_ms) * MS
 
     def is_due(self, now_ns: int, held: int, demand: int) -> bool:
         """Return True if the node is to speak to the store now.
@@ -175,7 +177,7 @@ class NodeLaw:
         # More is held than there is: no call begins until enough have ended.
         self._using = keep = min(keep, held) if self._exceeds_cap else keep
         self._seq += 1
-        self._sent_ns, self._failed_ns, self._heard = now_ns, None, False
+        self._sent_ns, self._failed_ns, self._heard, self._idle = now_ns, None, False, demand <= held
         ask = ShareRequest(
             node=self.node,
             epoch=self.epoch,

@@ -21,7 +21,7 @@ class LeaseTerms:
     lease_ms: int = 60_000
     """Silence after which a node that seems connected loses all but its floor."""
     renew_ms: int = 2_000
-    """Longest time between two requests of a node."""
+    """Longest time between two requests of a node where calls wait."""
     gone_ms: int = 10_000
     """Silence after which a node whose subscription has ended is taken for dead."""
 
@@ -29,6 +29,11 @@ class LeaseTerms:
     def grace_ms(self) -> int:
         """Time in which a node that is marked as missing may report: its store may have been the one that was away."""
         return 3 * self.renew_ms
+
+    @property
+    def idle_ms(self) -> int:
+        """Longest time between two requests while no calls wait: a node is called where another one lacks slots."""
+        return max(self.renew_ms, min(2 * self.renew_ms, self.lease_ms // 4))
 
     @property
     def learning_ms(self) -> int:
