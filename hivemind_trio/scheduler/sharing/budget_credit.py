@@ -208,8 +208,8 @@ class BudgetCredit:
         return replaced
 
     def called(self) -> None:
-        """Note that another node waits for what is drawn here, or that there may be what calls wait for here."""
-        if self.credit > 0 or self.is_short:
+        """Note that another node waits for what is drawn or was spent here, or that calls here may go on."""
+        if self.credit > 0 or self.is_short or self.settled != self._spent_settled:
             self.tells = self._scarce = True
             self._again_ns = 0
 

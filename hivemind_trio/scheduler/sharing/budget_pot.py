@@ -57,6 +57,8 @@ class BudgetRow:
     since_ms: int = 0
     until_ms: int = 0
     """Until when that is believed."""
+    knows: bool = False
+    """True if it was told that all is spent."""
 
     @property
     def out(self) -> int:
@@ -140,6 +142,7 @@ class BudgetPot:
             row.drawn += granted
         short = ask.least > granted and limit != NO_LIMIT
         opens_ms = self._opens_ms(ask, spent - limit, now_ms) if spent >= limit != NO_LIMIT else 0
+        row.knows = opens_ms > 0
         again_ms = LEARN_AGAIN_MS if learns else ASK_AGAIN_MS
         if opens_ms and not learns:
             again_ms = min(max(opens_ms, ASK_AGAIN_MS), USED_UP_AGAIN_MS)
@@ -158,14 +161,17 @@ class BudgetPot:
         )
 
     def wake(self, sender: str, ask: BudgetAsk, now_ms: int) -> list[str]:
-        """Return the nodes that are to speak: they have what the sender lacks, or wait for what there is now."""
+        """Return the nodes that are to speak.
+
+        They have what the sender lacks, or wait for what there is now, or for what has been spent meanwhile.
+        """
         limit, out = self.limit(ask, now_ms), self.out()
         spent = self.spent(ask, now_ms)
         lacks = self.rows[sender].least > 0
         names = []
         for name, row in self.rows.items():
             waits = row.least > 0 and row.until_ms > now_ms
-            serves = spent < limit and (limit - spent - out >= row.least or not out)
+            serves = limit - spent - out >= row.least or not out if spent < limit else not row.knows
             if name != sender and ((waits and serves) or (lacks and row.out > 0)):
                 names.append(name)
         return names

@@ -198,6 +198,7 @@ local function answer(pot, row, learns)
   local short = ask.least > granted and most ~= -1
   local later = 0
   if most ~= -1 and used >= most then later = opens(pot, used - most) end
+  row.k = later > 0
   local again = learns and learn_again or again0
   if later > 0 and not learns then again = math.min(math.max(later, again0), used_up_again) end
   if short and ask.waits then row.l, row.s, row.u = ask.least, since, now + again + again0 end
@@ -230,7 +231,8 @@ for i, pair in ipairs(taken) do
     local most, used, drawn = limit(pot), spent(pot), out(pot)
     for name, one in pairs(pot.rows) do
       local waits = one.l > 0 and one.u > now
-      local serves = used < most and (most - used - drawn >= one.l or drawn == 0)
+      local serves = not one.k
+      if used < most then serves = most - used - drawn >= one.l or drawn == 0 end
       if name ~= node and ((waits and serves) or (row.l > 0 and out_of(one) > 0)) then called[name] = true end
     end
   end

@@ -84,6 +84,8 @@ class BudgetFleet:
     begun: list[int] = attrs.field(init=False)
     events: list[tuple[int, int, Callable[[], None]]] = attrs.field(init=False, factory=list)
     on_fresh: Callable[[Driver], None] = lambda _: None
+    then: str = "hold"
+    """Action of the budget when it is used up."""
     _order: int = 0
 
     def __attrs_post_init__(self) -> None:
@@ -99,7 +101,7 @@ class BudgetFleet:
             compiled(
                 f"{PROVIDER}server {{ nodes {self.size} }}\n"
                 'store redis { url "redis://127.0.0.1:1"; lease 4s renew 250ms gone 1s }\n'
-                f"budget b {{ output {self.limit}/{self.window}; at 100% {{ hold }} }}"
+                f"budget b {{ output {self.limit}/{self.window}; at 100% {{ {self.then} }} }}"
             )
         )
         self.on_fresh(driver)

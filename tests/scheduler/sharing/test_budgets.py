@@ -214,6 +214,25 @@ def test_a_used_up_budget_is_refused_at_every_node_and_what_an_operator_sets_hol
     assert fleet.account(1).spent(fleet.now_ms * 1_000_000) == 30
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_call_is_denied_at_once_when_other_nodes_have_spent_the_budget(waits: bool) -> None:
+    fleet = quiet(3, limit=60, takes=(MOST,), then='deny "enough"')
+    for node in (0, 0, 1):
+        fleet.arrive(node)
+    if waits:
+        fleet.arrive(2)  # while the calls of others run
+        assert fleet.rejected == 0
+    fleet.play(fleet.now_ms + 320)  # they have ended, and no node has reported by itself
+    if not waits:
+        fleet.arrive(2)
+    fleet.play(fleet.now_ms + 100)
+
+    assert (sum(fleet.begun), fleet.rejected) == (3, 1)
+    asked = fleet.asks
+    fleet.play(fleet.now_ms + 5_000)
+    assert fleet.asks <= asked + 3 * 25  # the renewals: nobody is called again and again
+
+
 def test_without_the_store_a_node_uses_what_it_has_drawn_and_then_its_calls_are_refused_in_time() -> None:
     fleet = quiet(2, limit=10_000)
     fleet.arrive(0)
