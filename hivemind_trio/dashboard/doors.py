@@ -79,11 +79,12 @@ class Doors:
     async def open(self, told: DoorsTold) -> AsyncIterator[None]:
         """Let operators reach the proxy within the context, by a socket of this user's among others.
 
-        Where there can be none, the proxy serves without it, and the log says so.
+        Where there can be none, the proxy serves without it, and the log says so; with `admin off` there is none.
         """
         where = None
         try:
-            where = ControlSocket.open(socket_name(self.policy, self.port), self.port)
+            if self.server().has_control:
+                where = ControlSocket.open(socket_name(self.policy, self.port), self.port)
         except SocketUnavailable as unavailable:
             told.say_control(unavailable)
         probes = health_routes(self.is_ready)

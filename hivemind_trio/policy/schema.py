@@ -48,6 +48,7 @@ class Type(Enum):
     URL = auto()
     STORE_URL = auto()
     ADDRESS = auto()
+    ADDRESS_OR_OFF = auto()
     HOSTS = auto()
     IP_ADDRESS = auto()
     NETWORKS = auto()
@@ -89,6 +90,7 @@ SHOWN: Final[Mapping[Type, str]] = MappingProxyType(
         Type.URL: "a quoted URL, or `env(NAME)` that holds one",
         Type.STORE_URL: "a quoted URL that begins with `redis://` or `rediss://`, or `env(NAME)` that holds one",
         Type.ADDRESS: 'a quoted address, `"127.0.0.1:8787"`',
+        Type.ADDRESS_OR_OFF: 'a quoted address, `"127.0.0.1:8787"`, or `off`',
         Type.HOSTS: 'a list of host names, `["llm.example.com"]`',
         Type.TIMEZONE: 'a quoted time zone, `"Europe/Paris"`',
         Type.CLOCK: "a time of day such as `22:30`",
@@ -244,15 +246,17 @@ SERVER: Final[Mapping[str, Setting]] = {
         "the last address there that is not in this list. Calls for which the two differ are 400.",
     ),
     "admin": Setting(
-        args=(_slot(Type.ADDRESS),),
+        args=(_slot(Type.ADDRESS_OR_OFF, "off"),),
         options={"token": SECRETS},
-        doc="Address of the control API, beside its Unix socket. Every request needs a `token`, on loopback too.",
+        doc="Address of the control API, beside its Unix socket. Every request needs a `token`, on loopback too. With "
+        "`off` there is no control API, and no socket either.",
     ),
     "metrics": Setting(
-        args=(_slot(Type.ADDRESS),),
+        args=(_slot(Type.ADDRESS_OR_OFF, "off"),),
         options={"token": SECRETS},
         doc="Address of `/metrics`, `/healthz` and `/readyz` alone, which change nothing. With a `token` every request "
-        "needs it; beyond loopback there must be one.",
+        "needs it; beyond loopback there must be one. Where `admin` is `off`, too, nothing is counted.",
+        default="off",
     ),
     "timezone": Setting(
         args=(_slot(Type.TIMEZONE),),

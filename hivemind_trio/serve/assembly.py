@@ -176,7 +176,17 @@ async def open_house(
         audit: Hold the scheduler's counts against the limiters after every event; for tests.
     """
     upstream = Upstream(transport if transport is not None else PoolTransport())
-    told = _Callbacks(upstream, _bases(program, secrets), journal, traces, report, on_call, on_adapted, on_plan)
+    told = _Callbacks(
+        upstream=upstream,
+        bases=_bases(program, secrets),
+        journal=journal,
+        traces=traces,
+        report=report,
+        on_call=on_call,
+        on_adapted=on_adapted,
+        on_plan=on_plan,
+        measured=program.server.is_measured,
+    )
     engine, ledger = _engine(program, told, state, on_state_trouble, records=records, audit=audit)
     leases = _leases(engine, program, state, ledger, on_state_trouble)
     alias_key = state.alias_key if state is not None else b""
@@ -224,6 +234,8 @@ class _Callbacks:
     on_call: Callable[[CallRecord], None] | None
     on_adapted: Callable[[LimitChanged], None] | None
     on_plan: Callable[[PlanChanged, int], None] | None
+    measured: bool
+    """Somebody can read the metrics, so calls are counted for them."""
     tally: Tally = attrs.field(init=False, factory=Tally)
     metrics: CallMetrics = attrs.field(init=False, factory=CallMetrics)
     hour: HourUsage = attrs.field(init=False, factory=HourUsage)
@@ -280,7 +292,8 @@ class _Callbacks:
 
     def observed(self, engine: Engine, now_ns: int, event: Event, commands: Sequence[Command]) -> None:
         """Note an event of the scheduler and what it decided."""
-        self.metrics.observe(now_ns, event, commands)
+        if self.measured:
+            self.metrics.observe(now_ns, event, commands)
         self.conduct.observe(now_ns, event, commands)
         self.providers.observe(now_ns, event, commands)
         self.starts.calibration.observe(now_ns, event, commands)
@@ -294,7 +307,8 @@ class _Callbacks:
         """Note a call that is over."""
         now_ns = engine.now_ns()
         self.tally.over(record, now_ns)
-        self.metrics.over(record, engine.program)
+        if self.measured:
+            self.metrics.over(record, engine.program)
         self.hour.over(record, now_ns, engine.program)
         if self.journal is not None:
             self.journal.over(now_ns, record)

@@ -22,6 +22,7 @@ def test_the_bench_runs_small(tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stderr
     (costs,) = (table["rows"] for table in json.loads(data.read_text())["tables"])
-    assert [row["kind"] for row in costs] == ["uncounted", "counted", "read", "one reading"]
+    assert [row["kind"] for row in costs] == ["uncounted", "counted", "read", "one reading", "counting alone"]
     assert all(row["ratio_32"] > 0 for row in costs[:3])
     assert costs[3]["bytes"] > 1_000
+    assert 0 < costs[4]["us_per_call"] < 1_000

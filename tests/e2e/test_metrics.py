@@ -13,7 +13,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from hivemind_trio.demo import SimulatedProvider
-from tests.e2e.control import BODY, found, occupied
+from tests.e2e.control import BODY, command, found, occupied
+from tests.e2e.house import CAP_1 as HOUSE
+from tests.e2e.house import standing, until
 from tests.e2e.process import Proxy, serving
 
 DASHBOARD = Path(__file__).parents[2] / "policies" / "deploy" / "grafana.json"
@@ -38,6 +40,10 @@ def samples(text: str, parse: Any = text_string_to_metric_families) -> Samples:
         for family in parse(text)
         for sample in family.samples
     }
+
+
+def control_sockets(runtime: dict[str, str]) -> list[Path]:
+    return list(Path(runtime["XDG_RUNTIME_DIR"]).rglob("*.sock"))
 
 
 async def scraped(proxy: Proxy, accept: str = "") -> httpx2.Response:
@@ -88,6 +94,37 @@ async def test_metrics_count_what_happens_and_agree_with_the_control_api(
     assert value(now, "info", version=status["version"], policy=status["policy"]["hash"]) == 1
     assert value(now, "state_writable") == 1
     assert any(name == "process_cpu_seconds_total" for name, _ in now)
+
+
+@pytest.mark.parametrize(
+    ("doors", "counted"),
+    [("", True), ("admin off", False), ("admin off; metrics off", False), ('admin off; metrics "[::1]:0"', True)],
+)
+async def test_calls_are_counted_only_where_somebody_can_read_it(doors: str, counted: bool) -> None:
+    async with standing(HOUSE.replace("hmp 1", f"hmp 1\nserver {{ {doors} }}")) as place:
+        async with httpx2.AsyncClient(timeout=120) as client:
+            answer = await client.post(f"{place.url}/v1/messages", json=BODY)
+        assert answer.status_code == 200
+        await until(lambda: len(place.records) == 1)
+        metrics = place.house.metrics
+
+    assert (sum(metrics.calls.values()), sum(metrics.attempts.values())) == ((1, 1) if counted else (0, 0))
+    assert bool(metrics.waits.series) is counted
+
+
+async def test_without_an_admin_there_is_no_socket_and_the_metrics_are_served(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    path = tmp_path / "team.hmp"
+    path.write_text(POLICY.format(url=provider.url).replace("server {", "server { admin off;"))
+    async with serving("--policy", path, env=runtime) as proxy:
+        assert await ask(proxy) == 200
+        now = samples((await scraped(proxy)).text)
+        code, _, error = await command(runtime, "status", "--policy", str(path))
+
+    assert value(now, "calls_total", lane="slow", provider="sim", agent="ci", outcome="served") == 1
+    assert (code, control_sockets(runtime)) == (2, [])
+    assert "`server { admin off }`" in error
 
 
 async def test_callers_and_models_that_nobody_declared_make_no_series(

@@ -140,7 +140,7 @@ def found_proxy(policy: str | None) -> Path:
         folder = str(error)
     which = f"no proxy of {policy} runs" if policy is not None else "no proxy runs"
     hint = f"`hivemind-trio serve{f' --policy {policy}' if policy is not None else ''}` starts one"
-    hint = f"{hint}; name the socket of another user's with --socket FILE"
+    hint = f"{hint}; name the socket of another user's with --socket FILE; with `server {{ admin off }}` there is none"
     raise NoProxy(f"{which} (looked in {folder})", hint)
 
 

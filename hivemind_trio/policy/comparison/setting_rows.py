@@ -141,7 +141,13 @@ _SERVER: Final[Mapping[str, Row]] = {
     ),
     "admin": Row(
         setting="admin",
-        show=or_none(_quoted_address, "its socket only"),
+        show=or_none(_quoted_address),
+        ordered=False,
+        lowered=NEXT_START,
+    ),
+    "has_control": Row(
+        setting="admin socket",
+        show=lambda has_control: "on" if has_control else "off",
         ordered=False,
         lowered=NEXT_START,
     ),

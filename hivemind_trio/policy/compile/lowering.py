@@ -691,6 +691,7 @@ def _server(declarations: SymbolTable) -> Server:
         hosts=_one(declarations, declared, "hosts", ()),
         forwarded_by=_one(declarations, declared, "forwarded-by", ()),
         admin=admin.value if admin is not None else None,
+        has_control=admin is None or admin.value is not None,
         admin_tokens=admin.options.get("token", ()) if admin is not None else (),
         metrics=metrics.value if metrics is not None else None,
         metrics_tokens=metrics.options.get("token", ()) if metrics is not None else (),

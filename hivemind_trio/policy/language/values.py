@@ -429,6 +429,13 @@ class Reader:
             raise Unreadable
         return address
 
+    def _address_or_off(self, value: Value, slot: Slot) -> tuple[str, int] | None:
+        """Return None for `off`."""
+        if isinstance(value, Name):
+            self._word(value, slot)
+            return None
+        return self._address(value, slot)
+
     def _hosts(self, value: Value, slot: Slot) -> tuple[str, ...]:
         names = []
         for item in self._some_items(value, slot):
@@ -628,7 +635,7 @@ class Reader:
                 help_ = f"write `{put}`: a name has no quotes"
             case Type.REF, Quantity():
                 help_ = f"declare one, `{declared_as(slot.words[0], 'NAME')}`, and write its name"
-            case Type.ADDRESS, Quantity(text=text) if text.isdecimal():
+            case Type.ADDRESS | Type.ADDRESS_OR_OFF, Quantity(text=text) if text.isdecimal():
                 put = f'"127.0.0.1:{text}"'
                 help_ = f"write `{put}`"
             case Type.CLOCK, (Quantity(text=text) | String(value=text)) if (clock := as_clock(text)) is not None:
@@ -684,6 +691,7 @@ _READERS: Final[dict[Type, Callable[[Reader, Any, Slot], Any]]] = {
     Type.URL: Reader._url,
     Type.STORE_URL: Reader._store_url,
     Type.ADDRESS: Reader._address,
+    Type.ADDRESS_OR_OFF: Reader._address_or_off,
     Type.HOSTS: Reader._hosts,
     Type.IP_ADDRESS: Reader._ip_address,
     Type.NETWORKS: Reader._networks,

@@ -373,7 +373,7 @@ def _exposure(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     if listen is not None and not is_loopback(listen.value[0]):
         exposed_at(declarations, listen.span, report)
     admin = declarations.one(server, "admin")
-    if admin is not None and not admin.options.get("token"):
+    if admin is not None and admin.value is not None and not admin.options.get("token"):
         host, port = admin.value
         put = f'"{f"[{host}]" if ":" in host else host}:{port}" token env(HIVEMIND_ADMIN_TOKEN)'
         report.add(
@@ -385,8 +385,9 @@ def _exposure(declarations: SymbolTable, report: DiagnosticCollector) -> None:
         )
 
     metrics = declarations.one(server, "metrics")
-    if metrics is not None and not metrics.options.get("token") and not is_loopback(metrics.value[0]):
-        host, port = metrics.value
+    address = metrics.value if metrics is not None else None
+    if metrics is not None and address is not None and not metrics.options.get("token") and not is_loopback(address[0]):
+        host, port = address
         put = f'"{f"[{host}]" if ":" in host else host}:{port}" token env(HIVEMIND_METRICS_TOKEN)'
         report.add(
             "HM602",

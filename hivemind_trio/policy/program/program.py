@@ -342,6 +342,8 @@ class Server:
     """Proxies whose word for `client.address` is believed: first and last address of each network."""
     admin: tuple[str, int] | None = None
     """Address of the control API; None: only its Unix socket."""
+    has_control: bool = True
+    """False: there is no control API, and no socket of it either."""
     admin_tokens: tuple[SecretRef, ...] = ()
     nodes: int = 1
     """Most proxies that share `concurrency`."""
@@ -353,6 +355,11 @@ class Server:
     """Address of the metrics; None: the control API has them alone."""
     metrics_tokens: tuple[SecretRef, ...] = ()
     """One of these is asked for; empty: none is."""
+
+    @property
+    def is_measured(self) -> bool:
+        """True if somebody can read the metrics."""
+        return self.has_control or self.metrics is not None
 
     @property
     def sharers(self) -> int:

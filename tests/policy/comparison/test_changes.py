@@ -242,6 +242,11 @@ ROWS = {
         SERVER, 'admin "[::1]:8788" token env(T)', 'admin "127.0.0.1:8789" token env(T)', "admin", "changed",
         '"[::1]:8788"', '"127.0.0.1:8789"', "restart", "",
     ),
+    "no control API": (SERVER, "", "admin off", "admin socket", "changed", "on", "off", "restart", ""),
+    "no metrics": (
+        SERVER, 'metrics "[::1]:9464"', "metrics off", "metrics", "removed",
+        '"[::1]:9464"', "the control API's", "restart", "",
+    ),
     "address of the metrics": (
         SERVER, 'metrics "[::1]:9464"', 'metrics "127.0.0.1:9464"', "metrics", "changed",
         '"[::1]:9464"', '"127.0.0.1:9464"', "restart", "",

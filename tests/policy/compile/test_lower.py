@@ -398,6 +398,11 @@ SERVERS: dict[str, tuple[str, dict[str, Any]]] = {
         "max-body 1MB; max-header 8KiB; max-waiting 5; workers 3",
         {"max_body": 10**6, "max_header": 8 << 10, "max_waiting": 5, "workers": 3},
     ),
+    "no doors": (
+        "admin off; metrics off", {"admin": None, "has_control": False, "metrics": None, "is_measured": False},
+    ),
+    "metrics alone": ('admin off; metrics "[::1]:9464"', {"metrics": ("::1", 9464), "is_measured": True}),
+    "the control API alone": ("metrics off", {"has_control": True, "is_measured": True}),
     "unknown callers": ("unknown-agent deny", {"refuse_unknown": True}),
     "unknown callers of a network": ('listen "0.0.0.0:1"', {"refuse_unknown": True}),
     "unknown callers of another interface": ('listen "proxy.example.com:1"', {"refuse_unknown": True}),
