@@ -39,7 +39,7 @@ from hivemind_trio.sim import World
 NEAR_NS: Final = 5 * SECOND_NS
 """Nearer starts are told in seconds."""
 FEW: Final = 40
-"""Rows of fewer calls are left out of the totals: nearly nobody waits there."""
+"""Rows of fewer calls, or of errors with fewer starts, are left out of the totals: they are a matter of chance."""
 UNTIL_NS: Final = 1_200 * SECOND_NS
 
 SOCKETS_NS: Final = 180 * SECOND_NS
@@ -50,7 +50,7 @@ SCENARIOS: Final = (
 )
 ADVERSARIES: Final = (
     *("storm-15", "outage-15", "rpm-50", "rpm-50-resets", "gpu", "two-models", "lie-60", "half-others", "cap-529"),
-    *("cap-halves", "12", "19", "24", "7", "17", "27", "37", "47", "57", "67", "77"),
+    *("cap-halves", "12", "19", "24", *(f"{number}" for number in range(7, 148, 10))),
 )
 """Drawings that end in 7 are held out: nothing was chosen by them."""
 SOCKETS: Final = ("micro-50", "agentrm-high-load", "storm")
@@ -76,11 +76,16 @@ class Fleet:
         known = [start <= at for at, start in found if at is not None and start is not None]
         return fmean(known) if known else None
 
+    @property
+    def far(self) -> list[Row]:
+        """Estimates of starts that are far enough to have an error in parts."""
+        return [row for row in self.started if row.start is not None and row.start >= NEAR_NS]
+
     def error(self, of: Callable[[Row], int | None]) -> float | None:
         """Return the median error, in parts of the time until the start; None: no start is far enough."""
-        found = [(of(row), row.start) for row in self.started]
-        far = [(at, start) for at, start in found if at is not None and start is not None and start >= NEAR_NS]
-        return median(abs(at - start) / start for at, start in far) if far else None
+        found = [(of(row), row.start) for row in self.far]
+        known = [abs(at - start) / start for at, start in found if at is not None and start is not None]
+        return median(known) if known else None
 
     @property
     def near_s(self) -> float | None:
@@ -96,6 +101,7 @@ class Fleet:
             "fleet": self.name,
             "kind": self.kind,
             "calls": len(self.rows),
+            "far": len(self.far),
             "held": self.held(lambda row: row.p90),
             "held_raw": self.held(lambda row: row.raw90),
             "error": self.error(lambda row: row.p50),
@@ -164,26 +170,42 @@ def totals(found: Sequence[Fleet]) -> Iterable[dict[str, Any]]:
         several = [one.figures() for one in found if one.kind == kind and len(one.started) >= FEW]
         if several:
             names = ("held", "held_raw", "error", "error_raw", "near_s", "no_bound", "not_started")
+            far = [one for one in several if one["far"] >= FEW]
             means = {
-                name: fmean(known) if (known := [one[name] for one in several if one[name] is not None]) else None
+                name: fmean(known) if (known := [one[name] for one in rows if one[name] is not None]) else None
                 for name in names
+                for rows in (far if name.startswith("error") else several,)
             }
-            calls = sum(one["calls"] for one in several)
+            calls, starts = (sum(one[name] for one in several) for name in ("calls", "far"))
             within = sum(0.85 <= (one["held"] or 0) <= 0.95 for one in several)
-            yield {"fleet": f"{len(several)} fleets", "kind": kind, "calls": calls, "within": within, **means}
+            title = f"{len(several)} fleets"
+            yield {"fleet": title, "kind": kind, "calls": calls, "far": starts, "within": within, **means}
 
 
 def table(found: Sequence[Fleet]) -> Table:
     """Return the table of all fleets, and of each kind."""
     figures = [*totals(found), *(one.figures() for one in found if one.rows)]
-    head = ("fleet", "kind", "calls", "bound held", "uncalibrated", "error", "uncalibrated", "near", "no bound", "lost")
+    head = (
+        "fleet",
+        "kind",
+        "calls",
+        "5 s away",
+        "bound held",
+        "uncalibrated",
+        "error",
+        "uncalibrated",
+        "near",
+        "no bound",
+        "lost",
+    )
     return Table(
         title="Estimates of starts",
         notes=(
             "Bound held: starts within the 90 % bound (85 to 95 % wanted). Error: median, in parts of the time until "
             "the start, of starts at least 5 s away (at most 25 % wanted). Near: median error of the others.",
             "Uncalibrated: by the futures alone. No bound: no start within half an hour was foreseen. Lost: the call "
-            f"was rejected, or its client left. Totals: means of fleets with {FEW} calls and more.",
+            f"was rejected, or its client left. Totals: means of fleets with {FEW} calls, of errors with {FEW} starts "
+            "5 s away, and more.",
         ),
         head=head,
         rows=[
@@ -191,6 +213,7 @@ def table(found: Sequence[Fleet]) -> Table:
                 one["fleet"],
                 one["kind"],
                 f"{one['calls']:,}",
+                f"{one['far']:,}",
                 *(_percent(one[name]) for name in ("held", "held_raw", "error", "error_raw")),
                 "–" if one["near_s"] is None else f"{one['near_s']:.1f} s",
                 *(_percent(one[name]) for name in ("no_bound", "not_started")),

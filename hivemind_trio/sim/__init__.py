@@ -38,6 +38,7 @@ from .forecast.future import AgentCourse as AgentCourse
 from .forecast.future import ExpectedAgent as ExpectedAgent
 from .forecast.future import Future as Future
 from .forecast.habits import USUAL_NS as USUAL_NS
+from .forecast.habits import FirstCall as FirstCall
 from .forecast.habits import Habits as Habits
 from .forecast.habits import SeenAttempt as SeenAttempt
 from .forecast.habits import has_failed as has_failed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hivemind_trio.admin import Conduct
-from hivemind_trio.admin.history.conduct import ATTEMPTS_MAX, CALLERS_MAX
+from hivemind_trio.admin.history.conduct import ATTEMPTS_MAX, CALLERS_MAX, FIRST_CALLS_MAX
 from hivemind_trio.model import Api, Outcome, Request
 from hivemind_trio.scheduler import (
     AttemptEnded,
@@ -105,3 +105,23 @@ def test_what_is_kept_is_bounded() -> None:
     assert len(told.conduct.attempts(10**15)["p"]) == ATTEMPTS_MAX
     assert not told.conduct.live
     assert not told.conduct.inflight
+
+
+def test_first_calls_are_those_of_new_callers_and_of_callers_that_begin_anew() -> None:
+    told = Told()
+    told.ask(1, "a", 0)
+    told.end(1, SERVED, 1)
+    told.ask(2, "a", 5)
+    told.end(2, SERVED, 6)
+    told.ask(3, "b", 7)
+    told.ask(4, "a", 400)
+
+    assert [(at_ns // SECOND_NS, call.caller) for at_ns, call in told.conduct.first_calls] == [
+        (0, "a"),
+        (7, "b"),
+        (400, "a"),
+    ]
+    for number in range(5, 5 + FIRST_CALLS_MAX):
+        told.ask(number, f"c-{number}", 500)
+    assert len(told.conduct.first_calls) == FIRST_CALLS_MAX
+    assert all(at_ns == 500 * SECOND_NS for at_ns, _ in told.conduct.first_calls)

@@ -6,7 +6,7 @@ from random import Random
 from typing import Final
 
 from hivemind_trio.admin.history import Conduct
-from hivemind_trio.sim import ExpectedAgent, Habits
+from hivemind_trio.sim import ExpectedAgent, FirstCall, Habits
 
 ACTIVE_NS: Final = 60_000_000_000
 """An agent without a call for so long is taken to be done."""
@@ -16,7 +16,12 @@ def habits_of(conduct: Conduct, now_ns: int) -> Habits:
     """Return the conduct of everybody."""
     gone = sum(not one.live and now_ns - one.ended_ns > ACTIVE_NS for one in conduct.callers.values())
     gaps = list(conduct.gaps_ns)
-    return Habits(attempts=conduct.attempts(now_ns), gaps_ns=gaps, leaving=gone / ((gone + len(gaps)) or 1))
+    return Habits(
+        attempts=conduct.attempts(now_ns),
+        gaps_ns=gaps,
+        leaving=gone / ((gone + len(gaps)) or 1),
+        first_calls=[FirstCall(now_ns - at_ns, call) for at_ns, call in conduct.first_calls],
+    )
 
 
 def between_calls(conduct: Conduct, habits: Habits, now_ns: int) -> tuple[ExpectedAgent, ...]:

@@ -27,6 +27,7 @@ from hivemind_trio.sim import SeenAttempt, has_failed
 ATTEMPTS_MAX: Final = 500
 GAPS_MAX: Final = 500
 CALLERS_MAX: Final = 1_000
+FIRST_CALLS_MAX: Final = 200
 GAP_MAX_NS: Final = 300_000_000_000
 """Longest pause that is one; after more the caller has begun anew."""
 
@@ -55,6 +56,8 @@ class Conduct:
     """Pauses between a caller's calls."""
     callers: OrderedDict[str, LatestCall] = attrs.field(factory=OrderedDict, init=False)
     """By the time of their last call."""
+    first_calls: deque[tuple[int, Call]] = attrs.field(factory=lambda: deque(maxlen=FIRST_CALLS_MAX), init=False)
+    """(Arrival, call) of callers that have begun, or begun anew."""
     _ended: deque[tuple[str, SeenAttempt]] = attrs.field(factory=lambda: deque(maxlen=ATTEMPTS_MAX), init=False)
     """(Provider, attempt)."""
     inflight: dict[CallId, tuple[str, SeenAttempt]] = attrs.field(factory=dict, init=False)
@@ -119,11 +122,15 @@ class Conduct:
         known = self.callers.get(call.caller)
         if known is None:
             self.callers[call.caller] = LatestCall(call)
+            self.first_calls.append((now_ns, call))
             if len(self.callers) > CALLERS_MAX:
                 self.callers.popitem(last=False)
             return
-        if not known.live and now_ns - known.ended_ns <= GAP_MAX_NS:
-            self.gaps_ns.append(now_ns - known.ended_ns)
+        if not known.live:
+            if now_ns - known.ended_ns <= GAP_MAX_NS:
+                self.gaps_ns.append(now_ns - known.ended_ns)
+            else:
+                self.first_calls.append((now_ns, call))
         known.call = call
         known.live += 1
         self.callers.move_to_end(call.caller)

@@ -30,8 +30,9 @@ CALLS_MAX: Final = 64
 """Calls of one estimate that are held against what came, evenly chosen."""
 
 PRIOR: Final = 1.0
-"""Weight of what is believed before any start is known, in estimates."""
-PRIOR_MIDDLE: Final = (1.0,)
+"""Weight of what is believed of bounds before any start is known, in estimates."""
+PRIOR_MIDDLE: Final = 2.0
+"""The same of medians, which are believed to be right: what the last few missed by is mostly chance."""
 PRIOR_BOUND: Final = (0.6, 0.7, 0.8, 0.9, 1.0, 1.0, 1.0, 1.0, 1.2, 1.5)
 """Starts, in parts of their estimates, before any is known."""
 
@@ -138,7 +139,7 @@ class Calibration:
 
     def factors(self, provider: str, now_ns: int) -> Factors:
         """Return by how much estimates of calls for a provider are to be multiplied."""
-        middle = [(start, PRIOR / len(PRIOR_MIDDLE), True) for start in PRIOR_MIDDLE]
+        middle = [(1.0, PRIOR_MIDDLE, True)]
         bound = [(start, PRIOR / len(PRIOR_BOUND), True) for start in PRIOR_BOUND]
         for one in chain.from_iterable(self.estimates):
             if one.provider == provider:

@@ -18,7 +18,7 @@ from typing import Final, Self, final
 import attrs
 
 from hivemind_trio.model import Outcome, Usage
-from hivemind_trio.scheduler import HEALTHY, AttemptResult
+from hivemind_trio.scheduler import HEALTHY, AttemptResult, Call
 
 LEAST: Final = 8
 """Attempts beside those in flight that a future looks back over at least."""
@@ -88,6 +88,16 @@ class Durations:
 
 
 @final
+@attrs.frozen
+class FirstCall:
+    """First call of an agent."""
+
+    age_ns: int
+    """Time since then."""
+    call: Call
+
+
+@final
 @attrs.frozen(kw_only=True)
 class Habits:
     """Conduct of everybody."""
@@ -98,6 +108,8 @@ class Habits:
     """Times between an agent's answer and its next call; empty: nobody calls again."""
     leaving: float = 0.0
     """Part of answers after which the agent calls no more."""
+    first_calls: Sequence[FirstCall] = ()
+    """Those of late, oldest first."""
 
     def drawn(self, random: Random) -> Mapping[str, Attempts]:
         """Return the attempts of one future by provider. The key "" has those of one that was not called."""

@@ -15,6 +15,7 @@ from hivemind_trio.scheduler import CallId, Scheduler
 from .calibration import Factors, StartEstimate
 from .future import ExpectedAgent, Future
 from .habits import Habits
+from .newcomers import newcomers
 
 HORIZON_NS: Final = 1_800 * 1_000_000_000
 EVENTS_MAX: Final = 5_000
@@ -102,7 +103,7 @@ def foresee(
         waiters = scheduler.state.room.waiters
         providers = {call_id: one.treatment.provider or "" for call_id, one in waiters.items()}
         future = Future(scheduler, habits, Random(f"starts/{seed}"))  # noqa: S311 - to be repeatable
-        for other in agents:
+        for other in (*agents, *newcomers(habits.first_calls, HORIZON_NS, future.random)):
             future.expect(other, asked=False)
         futures.append(future.starts(HORIZON_NS, EVENTS_MAX))
         if not goes_on():
