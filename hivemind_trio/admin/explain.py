@@ -52,7 +52,10 @@ def _decision(proxy: Operated, name: str) -> Decision | None:
 def _text(proxy: Operated, view: CallView) -> str:
     match view.state:
         case CallState.WAITING:
-            return reason_text(proxy, view.lane or "", view.provider, Reason(view.reason))
+            text = reason_text(proxy, view.lane or "", view.provider, Reason(view.reason))
+            if not view.let_through:
+                return text
+            return f"an operator lets it through: it goes as soon as provider `{view.provider}` has room; {text}"
         case CallState.ARRIVING:
             return "its body is being read"
         case CallState.INFLIGHT:

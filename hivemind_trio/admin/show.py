@@ -347,6 +347,7 @@ def _view(proxy: Operated, exchange: Exchange, queued: QueuedCall | None, flight
         attempts=attempts,
         not_before_at=proxy.at(queued.not_before_ns) if queued is not None else None,
         deadline_at=proxy.at(queued.deadline_ns) if queued is not None else None,
+        let_through=queued is not None and queued.let_through,
         status=record.status or None,
         ended_at=None,
     )
@@ -383,6 +384,7 @@ def _ended(proxy: Operated, ended: EndedCall) -> CallView:
         attempts=record.attempts,
         not_before_at=None,
         deadline_at=None,
+        let_through=False,
         status=record.status or None,
         ended_at=proxy.at(ended.ended_ns),
     )

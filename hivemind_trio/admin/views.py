@@ -173,8 +173,8 @@ class BucketView:
     """Kind of window as which it is kept now: `bucket`, `fixed`, `sliding`; `learn`: what passes all of them."""
     limit: int
     used: int
-    foreign: int | None
-    """Use of it by others that counts now; null: several workers take each other for others."""
+    foreign: int
+    """Use of it by others that counts now; with several workers it is at least so much."""
     declared: bool
     """False: only the provider's headers tell of it."""
 
@@ -541,6 +541,8 @@ class CallView:
     """Earliest start by what is known; null: it does not wait, or it depends on other calls."""
     deadline_at: str | None
     """When it is rejected if it still waits; null: never, or it does not wait."""
+    let_through: bool
+    """It waits, and an operator lets it go before others, as soon as its provider has room."""
     status: int | None
     """Status that the agent was sent; null: none yet."""
     ended_at: str | None

@@ -61,7 +61,14 @@ async def test_it_goes_beyond_the_lane_and_never_beyond_the_provider(tmp_path: P
         assert let(proxy, OneCall(third.id), "me").state is CallState.INFLIGHT
         assert place.inflight == 2
         assert let(proxy, OneCall(second.id), "me").state is CallState.WAITING  # the provider is full
-        assert [one.id for one in waiting()] == [first.id, second.id]
+        assert [(one.id, one.let_through) for one in waiting()] == [(first.id, False), (second.id, True)]
+        explained = await OPERATIONS["explain"].run(proxy, OneCall(second.id))
+        said = "an operator lets it through: it goes as soon as provider `anthropic` has room; "
+        assert explained.text.startswith(said)
+        assert ("let-through", "operator") in [(one.setting, one.by) for one in explained.decided]
+        other = await OPERATIONS["explain"].run(proxy, OneCall(first.id))
+        assert "operator" not in other.text
+        assert "let-through" not in [one.setting for one in other.decided]
         with pytest.raises(OperationFailed, match="does not wait any more") as failed:
             let(proxy, OneCall(third.id), "me")
         assert failed.value.kind is ProblemKind.CONFLICT

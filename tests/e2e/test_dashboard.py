@@ -388,7 +388,13 @@ async def test_a_providers_page_has_beliefs_models_and_circuit_as_the_control_ap
             while (await detail())["provider"]["circuit"] == "closed":
                 await call(proxy, "ci")
             provider.replies.clear()
-            await call(proxy, "ci")
+            gate = trio.Event()
+            provider.replies.append(ScriptedReply(hold=gate))
+            async with trio.open_nursery() as calls:
+                calls.start_soon(call, proxy, "ci")
+                await eventually(detail, lambda now: now["provider"]["inflight"] == 1)
+                await trio.sleep(0.8)  # its first byte comes so late
+                gate.set()
             known = await eventually(detail, lambda now: now["provider"]["circuit"] == "closed")
 
             (model,) = known["models"]
@@ -408,6 +414,8 @@ async def test_a_providers_page_has_beliefs_models_and_circuit_as_the_control_ap
             ]
             cells = await browser.texts("#provider-model-rows .num")
             assert cells[4:7] == [str(model[name]) for name in ("tokens_in", "cached", "tokens_out")]
+            assert model["begun"] == model["attempts"]
+            assert cells[7] == f"{model['first_byte_s']:.1f} s" != "0.0 s"
             shown = [tag.strip() for tag in await browser.texts("#provider-turn-rows .tag")]
             assert shown == [turn["circuit"] for turn in reversed(known["circuit"])]
             why = await browser.texts("#provider-turn-rows td[data-label=because]")

@@ -229,6 +229,42 @@ async def test_explain_says_when_the_window_of_a_session_is_full(
     assert "turns: 2; context: 1,510 of 200,000 tokens, 500 more each turn, full after 396 more; $0.00 in" in text
 
 
+async def test_a_provider_is_shown_with_its_limits_beliefs_models_and_circuit(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    path = tmp_path / "team.hmp"
+    settings = "concurrency 2; limits { requests 600/min }; retry once; breaker trip 50% of 4 over 60s open 60s probes 1"
+    path.write_text(
+        f'hmp 1\nprovider sim {{ api generic; base "{provider.url}"; {settings} }}\n'
+        'provider idle { api generic; base "http://127.0.0.1:9" }\nretry once { attempts 1 }\n'
+    )
+    async with serving("--policy", path, env=runtime) as proxy, asked(proxy) as control, agents(proxy) as client:
+        provider.replies.append(ScriptedReply(status=429, headers=[(b"retry-after", b"1")]))
+        provider.replies.extend([ScriptedReply(status=500)] * 3)
+        provider.replies.extend([ScriptedReply(status=200)])
+        while (await found(runtime, "status", "sim"))["provider"]["circuit"] == "closed":
+            await client.post("/@ci/v1/messages", json=BODY)
+        shown = await found(runtime, "status", "sim")
+        code, text, _ = await command(runtime, "status", "sim")
+        _, idle, _ = await command(runtime, "status", "idle")
+        wrong, _, error = await command(runtime, "status", "smi")
+        api = (await control.get("/v1/providers/sim")).json()
+
+    assert (code, shown["models"], shown["circuit"]) == (0, api["models"], api["circuit"])
+    rows = {line.split("  ")[0]: line.split() for line in text.splitlines() if line}
+    (model,) = shown["models"]
+    numbers = [f"{model[name]:,}" for name in ("inflight", "attempts", "refused", "failed")]
+    assert rows[model["model"]][1:5] == numbers
+    assert text.startswith(("sim  circuit open", "sim  circuit half-open"))
+    assert [word in text for word in ("requests", "as declared", "believed")] == [True] * 3
+    assert shown["circuit"][0]["because"] in text
+    assert "It has refused no call for its rate." in idle
+    assert "No attempt has ended in the last hour." in idle
+    assert "Its circuit has been closed all the time." in idle
+    assert wrong == 2
+    assert "the policy has no provider `smi`; it has sim, idle" in error
+
+
 async def test_a_reload_says_what_came_of_it_and_heeds_its_condition(
     tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
 ) -> None:

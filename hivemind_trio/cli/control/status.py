@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from typing import Any, Final
+from urllib.parse import quote
 
 import click
 
 from .connect import json_option, proxy_of, proxy_options
 from .lease import overview as resource_tables
-from .words import counted, moment, span, start, table
+from .provider import provider_text
+from .words import counted, moment, per, span, start, table
 
 BUDGETS_SHOWN: Final = 20
 """Accounts of budgets in a picture of the whole."""
@@ -24,15 +26,23 @@ SESSIONS_SHOWN: Final = 10
 Examples:
   hivemind-trio status                            the proxy of this user that runs
   hivemind-trio status --policy team.hmp          the proxy that serves this policy
+  hivemind-trio status anthropic                  limits, beliefs, models and circuit of this provider
   hivemind-trio status --json | jq .waiting"""
 )
+@click.argument("provider", metavar="[PROVIDER]", required=False)
 @json_option
 @proxy_options
-def status(as_json: bool, socket: str | None, policy: str | None) -> None:
-    """Show calls, providers, budgets and leases.
+def status(provider: str | None, as_json: bool, socket: str | None, policy: str | None) -> None:
+    """Show calls, providers, budgets and leases, or everything that is known of one provider.
 
     It asks the proxy by its control socket, which only its user can connect to (`hivemind-trio help control-api`).
     """
+    if provider is not None:
+        with proxy_of(socket, policy) as client:
+            one = client.get(f"/v1/providers/{quote(provider, safe='')}")
+        shown = json.dumps(one, indent=2) + "\n" if as_json else provider_text(one, datetime.now(UTC))
+        click.echo(shown, nl=False)
+        return
     with proxy_of(socket, policy) as client:
         found = client.get("/v1/status")
         budgets = [] if as_json else client.get("/v1/budgets")["budgets"]
@@ -104,7 +114,7 @@ def agent_limit_table(limits: list[dict[str, Any]]) -> str:
     rows = [
         [
             one["agent"],
-            f"{one['limit']:,} {one['measure']}/{_per(one)}",
+            f"{one['limit']:,} {one['measure']}/{per(one['window_s'])}",
             f"{one['used']:,}",
             f"{one['used'] / one['limit']:.0%}",
         ]
@@ -113,16 +123,11 @@ def agent_limit_table(limits: list[dict[str, Any]]) -> str:
     return table(["limit of agent", "limit", "started", "used"], rows, right={2, 3})
 
 
-def _per(limit: dict[str, Any]) -> str:
-    return {60.0: "min", 1.0: "s", 3_600.0: "h", 86_400.0: "day"}.get(limit["window_s"], span(limit["window_s"]))
-
-
 def _quota(limit: dict[str, Any]) -> str:
     """`input/min 83 %`."""
     used = limit["used"] / limit["limit"] if limit["limit"] else 1.0
-    per = _per(limit)
     group = f" of {limit['model'] or limit['group']}" if limit["model"] or limit["group"] else ""
-    return f"{limit['measure']}/{per}{group} {max(used, 0.0):.0%}"
+    return f"{limit['measure']}/{per(limit['window_s'])}{group} {max(used, 0.0):.0%}"
 
 
 def plan_table(providers: list[dict[str, Any]], now: datetime) -> str:

@@ -36,6 +36,11 @@ def moment(text: str | None, now: datetime) -> str:
     return local.strftime("%H:%M" if ahead < 80_000 else "%a %d %b %H:%M")
 
 
+def per(window_s: float) -> str:
+    """`min`, `day`, `10 s`: the window of a limit."""
+    return {60.0: "min", 1.0: "s", 3_600.0: "h", 86_400.0: "day"}.get(window_s, span(window_s))
+
+
 def start(estimate: dict[str, str | None], now: datetime) -> str:
     """`in 12 s (90 %: 40 s)`; empty: no start is foreseen."""
     if estimate["p50_at"] is None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import attrs
-
 from hivemind_trio.model import Reason, rejection_text
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.protocol.events import Command
@@ -17,7 +15,7 @@ from . import rejection
 from .account_choice import drawn, with_siblings
 from .grant import grant, waited_for
 from .requeue import draw
-from .routing import BY_OTHERS
+from .routing import let_through
 
 
 def dispatch(
@@ -78,9 +76,9 @@ def _beyond(books: SchedulerState, pools: Iterable[ProviderQueue]) -> list[Waiti
 def _granted_beyond(books: SchedulerState, waiter: WaitingCall, freed: AgentState | None) -> Command:
     """Grant a call that an operator lets through. Its lane and agent are charged as for any other."""
     del books.let_through[waiter.call.id]
-    place, treatment = waiter.place, waiter.treatment
+    place = waiter.place
     reason = waited_for(waiter, freed, books.now_ns)
-    waiter.treatment = attrs.evolve(treatment, decided={**treatment.decided, "let-through": BY_OTHERS["operator"]})
+    waiter.treatment = let_through(waiter.treatment)
     books.room.leave(waiter)
     place.pool.take_at_once(waiter, place.lane)
     place.pool.pace.on_turn(books.now_ns, place.pool.waiting)

@@ -9,6 +9,7 @@ from hivemind_trio.scheduler.state import SchedulerState
 
 from .admission import TIMED
 from .grant import waited_for
+from .routing import let_through
 
 
 def occupancy(books: SchedulerState, now_ns: int) -> Occupancy:
@@ -33,9 +34,11 @@ def occupancy(books: SchedulerState, now_ns: int) -> Occupancy:
 
 def _queued(books: SchedulerState, waiter: WaitingCall, now_ns: int) -> QueuedCall:
     reason = _reason(waiter, now_ns)
+    is_let_through = waiter.call.id in books.let_through
     return QueuedCall(
         call_id=waiter.call.id,
-        decision=waiter.treatment,
+        decision=let_through(waiter.treatment) if is_let_through else waiter.treatment,
+        let_through=is_let_through,
         caller=waiter.call.caller,
         model=waiter.call.request.model,
         reason=reason,

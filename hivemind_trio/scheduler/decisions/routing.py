@@ -18,7 +18,7 @@ from hivemind_trio.scheduler.state import SchedulerState
 from .account_choice import at_account, choose, senders_for
 
 BY_OTHERS: Final = {"operator": Decider("operator", "", ""), "agent": Decider("agent", "itself", "")}
-"""Deciders of a priority that is not the policy's."""
+"""Deciders of what is not the policy's: a priority, and that a call is let through."""
 
 
 def route(books: SchedulerState, call: Call, treatment: Decision, failed: ProviderQueue | None = None) -> Decision:
@@ -33,6 +33,11 @@ def route(books: SchedulerState, call: Call, treatment: Decision, failed: Provid
     return attrs.evolve(
         treated, priority=call.priority, decided={**treated.decided, "priority": BY_OTHERS[call.priority_by]}
     )
+
+
+def let_through(treatment: Decision) -> Decision:
+    """Return the decision about a call that an operator lets through."""
+    return attrs.evolve(treatment, decided={**treatment.decided, "let-through": BY_OTHERS["operator"]})
 
 
 def _routed(books: SchedulerState, call: Call, treatment: Decision, failed: ProviderQueue | None) -> Decision:

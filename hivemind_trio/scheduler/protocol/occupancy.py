@@ -34,6 +34,8 @@ class QueuedCall:
     """Earliest start by what is known now; None: no time is known."""
     deadline_ns: int | None
     """When it is rejected if it still waits; None: never."""
+    let_through: bool
+    """An operator lets it go before others, as soon as its provider has room."""
 
 
 @final

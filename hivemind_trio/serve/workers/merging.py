@@ -222,9 +222,18 @@ def _bucket(views: Sequence[BucketView]) -> BucketView:
         views[0],
         limit=limit,
         used=min(limit, sum(one.used for one in views)),
-        foreign=None if len(views) > 1 else views[0].foreign,
+        foreign=_foreign(views),
         declared=any(one.declared for one in views),
     )
+
+
+def _foreign(views: Sequence[BucketView]) -> int:
+    """Return how much of a limit others than the workers use, at least.
+
+    To each worker all others are foreign, so what they use themselves is taken away from what it sees.
+    """
+    own = [max(0, one.used - one.foreign) for one in views]
+    return max(0, *(one.foreign - (sum(own) - mine) for one, mine in zip(views, own, strict=True)))
 
 
 def _model(views: Sequence[ProviderModelView]) -> ProviderModelView:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+import pytest
 
 from hivemind_trio.admin.views import (
     AgentLimitView,
@@ -115,11 +116,33 @@ def test_of_a_gate_the_strictest_is_shown() -> None:
         3.0,
         1.0,
     )
-    assert [(one.used, one.foreign, one.limit) for one in gate.limits] == [(60, None, 100)]
+    assert [(one.used, one.foreign, one.limit) for one in gate.limits] == [(60, 0, 100)]
     assert both.concurrency is not None
     assert both.concurrency.accepts == 8
     assert one_free.concurrency is not None
     assert one_free.concurrency.accepts is None
+
+
+@pytest.mark.parametrize(
+    ("seen", "foreign"),
+    [
+        ([(30, 12)], 12),
+        ([(30, 12), (30, 18)], 0),  # each has used what the other takes for foreign
+        ([(50, 32), (50, 38)], 20),
+        ([(50, 32), (12, 0)], 20),  # the second has heard of nobody yet
+        ([(40, 30), (40, 30), (40, 30)], 10),
+    ],
+)
+def test_workers_are_no_foreign_users_to_each_other(seen: list[tuple[int, int]], foreign: int) -> None:
+    views = {
+        f"worker-{number}": attrs.evolve(
+            DETAIL, gates=(attrs.evolve(GATE, limits=(attrs.evolve(GATE.limits[0], used=used, foreign=others),)),)
+        )
+        for number, (used, others) in enumerate(seen)
+    }
+    (gate,) = merging.provider(views, PROGRAM).gates
+
+    assert [one.foreign for one in gate.limits] == [foreign]
 
 
 SESSION = SessionView(
