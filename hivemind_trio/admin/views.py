@@ -542,7 +542,7 @@ class CallView:
     deadline_at: str | None
     """When it is rejected if it still waits; null: never, or it does not wait."""
     let_through: bool
-    """It waits, and an operator lets it go before others, as soon as its provider has room."""
+    """True if it waits, and an operator lets it go before others, as soon as its provider has room."""
     status: int | None
     """Status that the agent was sent; null: none yet."""
     ended_at: str | None

@@ -15,7 +15,7 @@ from hivemind_trio.cli.control.budget import budget
 from hivemind_trio.cli.control.calls import calls
 from hivemind_trio.cli.control.cancel import cancel, let_through, priority
 from hivemind_trio.cli.control.dashboard import dashboard
-from hivemind_trio.cli.control.lease import lease
+from hivemind_trio.cli.control.leases.lease import lease
 from hivemind_trio.cli.control.pause import pause, resume
 from hivemind_trio.cli.control.queue import advise, queue
 from hivemind_trio.cli.control.reload import reload

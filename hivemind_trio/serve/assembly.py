@@ -18,7 +18,7 @@ from hivemind_trio.admin import CallMetrics, Conduct, Fellows, HourUsage, Provid
 from hivemind_trio.host import memory_bytes
 from hivemind_trio.listen import Bounds, ConnectionSource, Listener, ListenerFault
 from hivemind_trio.model import SecretRef
-from hivemind_trio.policy import Program, Renames
+from hivemind_trio.policy import Program, Renames, Server
 from hivemind_trio.proxy import CallRecord, Door, overload_body
 from hivemind_trio.runtime import Engine, LeaseKeeper, keeping_leases, renamed_leases
 from hivemind_trio.scheduler import CallArrived, Command, Event, Lease, LimitChanged, PlanChanged
@@ -177,15 +177,7 @@ async def open_house(
     """
     upstream = Upstream(transport if transport is not None else PoolTransport())
     told = _Callbacks(
-        upstream=upstream,
-        bases=_bases(program, secrets),
-        journal=journal,
-        traces=traces,
-        report=report,
-        on_call=on_call,
-        on_adapted=on_adapted,
-        on_plan=on_plan,
-        measured=program.server.is_measured,
+        upstream, _bases(program, secrets), journal, traces, report, on_call, on_adapted, on_plan, program.server
     )
     engine, ledger = _engine(program, told, state, on_state_trouble, records=records, audit=audit)
     leases = _leases(engine, program, state, ledger, on_state_trouble)
@@ -234,8 +226,8 @@ class _Callbacks:
     on_call: Callable[[CallRecord], None] | None
     on_adapted: Callable[[LimitChanged], None] | None
     on_plan: Callable[[PlanChanged, int], None] | None
-    measured: bool
-    """Somebody can read the metrics, so calls are counted for them."""
+    settings: Server
+    """As the process began: its doors are opened once."""
     tally: Tally = attrs.field(init=False, factory=Tally)
     metrics: CallMetrics = attrs.field(init=False, factory=CallMetrics)
     hour: HourUsage = attrs.field(init=False, factory=HourUsage)
@@ -292,7 +284,7 @@ class _Callbacks:
 
     def observed(self, engine: Engine, now_ns: int, event: Event, commands: Sequence[Command]) -> None:
         """Note an event of the scheduler and what it decided."""
-        if self.measured:
+        if self.settings.is_measured:
             self.metrics.observe(now_ns, event, commands)
         self.conduct.observe(now_ns, event, commands)
         self.providers.observe(now_ns, event, commands)
@@ -307,7 +299,7 @@ class _Callbacks:
         """Note a call that is over."""
         now_ns = engine.now_ns()
         self.tally.over(record, now_ns)
-        if self.measured:
+        if self.settings.is_measured:
             self.metrics.over(record, engine.program)
         self.hour.over(record, now_ns, engine.program)
         if self.journal is not None:

@@ -233,7 +233,9 @@ async def test_a_provider_is_shown_with_its_limits_beliefs_models_and_circuit(
     tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
 ) -> None:
     path = tmp_path / "team.hmp"
-    settings = "concurrency 2; limits { requests 600/min }; retry once; breaker trip 50% of 4 over 60s open 60s probes 1"
+    settings = (
+        "concurrency 2; limits { requests 600/min }; retry once; breaker trip 50% of 4 over 60s open 60s probes 1"
+    )
     path.write_text(
         f'hmp 1\nprovider sim {{ api generic; base "{provider.url}"; {settings} }}\n'
         'provider idle { api generic; base "http://127.0.0.1:9" }\nretry once { attempts 1 }\n'

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import click
 
 from .connect import json_option, proxy_of, proxy_options
-from .lease import overview as resource_tables
+from .leases.lease import overview as resource_tables
 from .provider import provider_text
 from .words import counted, moment, per, span, start, table
 

@@ -12,9 +12,16 @@ from typing import Any, Final
 import click
 
 from hivemind_trio.cli.console import fail
-
-from .connect import NoProxy, found_proxy, json_option, named_in, proxy_address, proxy_of, proxy_options
-from .words import counted, moment, span, table
+from hivemind_trio.cli.control.connect import (
+    NoProxy,
+    found_proxy,
+    json_option,
+    named_in,
+    proxy_address,
+    proxy_of,
+    proxy_options,
+)
+from hivemind_trio.cli.control.words import counted, moment, span, table
 
 EXIT_NO_LEASE: Final = 75
 """`EX_TEMPFAIL`: no lease was free in time."""

@@ -1,0 +1,1 @@
+"""`hivemind-trio lease`: resources, and commands that run while they hold a lease."""
