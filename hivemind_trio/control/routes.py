@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, final
+from enum import Enum
+from typing import Any, Final, final, get_args, get_type_hints
 
 import attrs
 import msgspec
@@ -161,7 +162,17 @@ def _arguments(request: ControlRequest, into: type) -> Any:
         texts = msgspec.convert({**request.query, **request.parts}, dict[str, str])
         return msgspec.convert({**body, **texts}, into, strict=False)
     except msgspec.ValidationError as error:
-        raise OperationFailed(ProblemKind.BAD_ARGUMENT, str(error)) from None
+        raise OperationFailed(ProblemKind.BAD_ARGUMENT, f"{error}{_choices(into, str(error))}") from None
+
+
+def _choices(into: type, message: str) -> str:
+    """Return what the argument that a message is about may be, if that is one of a few words."""
+    for name, hint in get_type_hints(into).items():
+        if message.endswith(f"`$.{name}`"):
+            kinds = [one for one in (hint, *get_args(hint)) if isinstance(one, type) and issubclass(one, Enum)]
+            words = [f"`{word.value}`" for kind in kinds for word in kind]
+            return f": it is one of {', '.join(words)}" if words else ""
+    return ""
 
 
 def health_routes(is_ready: Callable[[], bool]) -> Sequence[ControlRoute]:

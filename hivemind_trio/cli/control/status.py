@@ -33,7 +33,7 @@ Examples:
 @json_option
 @proxy_options
 def status(provider: str | None, as_json: bool, socket: str | None, policy: str | None) -> None:
-    """Show calls, providers, budgets and leases, or everything that is known of one provider.
+    """Show calls, providers, budgets and leases, or one provider.
 
     It asks the proxy by its control socket, which only its user can connect to (`hivemind-trio help control-api`).
     """
