@@ -20,7 +20,7 @@ from hivemind_trio.demo import SimulatedProvider
 from hivemind_trio.sim import Counting, Quota, Traits
 from tests.e2e.control import own_runtime
 from tests.e2e.process import PATIENCE_S, Proxy, serving
-from tests.support.redis import RedisServer, needs_redis, redis_server
+from tests.support.redis import RedisServer, StoreAddress, needs_redis, redis_server, store_address
 
 pytestmark = [pytest.mark.slow, needs_redis]
 
@@ -33,6 +33,8 @@ SLOW = Traits(concurrency=CAP, latency_mean_ns=60 * MS, latency_sigma_ns=30 * MS
 class Nodes:
     provider: SimulatedProvider
     redis: RedisServer
+    address: StoreAddress
+    """Of the store, as the nodes know it."""
     proxies: list[Proxy]
     done: list[int]
     """Calls that ended well, by node."""
@@ -92,16 +94,17 @@ async def nodes(
     with trio.fail_after(4 * PATIENCE_S):
         async with AsyncExitStack() as stack:
             redis = await stack.enter_async_context(redis_server(folder))
+            address = await stack.enter_async_context(store_address(redis))
             provider = SimulatedProvider(traits, seed=7)
             nursery = await stack.enter_async_context(trio.open_nursery())
             await nursery.start(provider.run)
-            fleet = Nodes(provider, redis, [], [0] * number, [], stack.enter_context(own_runtime()), stack)
+            fleet = Nodes(provider, redis, address, [], [0] * number, [], stack.enter_context(own_runtime()), stack)
             for i in range(number):
                 policy = folder / f"node{i}" / "team.hmp"
                 policy.parent.mkdir()
                 policy.write_text(
                     f"hmp 1\nserver {{ nodes {number} }}\n"
-                    f'store redis {{ url "{redis.url}"; lease 4s renew 250ms gone 1s; outage local 50% }}\n'
+                    f'store redis {{ url "{address.url}"; lease 4s renew 250ms gone 1s; outage local 50% }}\n'
                     f'provider sim {{ api generic; base "{provider.url}"; concurrency {cap}; {more} }}\n{beside}'
                 )
                 fleet.policies.append(policy)
@@ -167,6 +170,64 @@ async def test_without_the_store_every_node_goes_on_and_none_beyond_the_cap(tmp_
         await fleet.more(1, 20)
         await fleet.redis.start()  # with nothing in it
         await fleet.proxies[0].says("shared_store_back")
+        await fleet.more(0, 20)
+        await fleet.more(1, 20)
+        assert fleet.peak == CAP
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("promoted_first", [True, False])
+async def test_nodes_hold_the_cap_while_their_store_fails_over_to_a_replica(
+    tmp_path: Path, promoted_first: bool
+) -> None:
+    async with nodes(tmp_path, 2) as fleet, redis_server(tmp_path) as replica, trio.open_nursery() as nursery:
+        await replica.follow(fleet.redis)
+        nursery.start_soon(fleet.load, 0, 8)
+        nursery.start_soon(fleet.load, 1, 8)
+        await fleet.more(0, 20)
+        await fleet.more(1, 20)
+        if promoted_first:
+            await replica.send("REPLICAOF", "NO", "ONE")
+            await fleet.more(0, 20)  # what is granted from here on is lost
+            fleet.address.switch(replica)
+            await fleet.redis.stop()
+        else:
+            await fleet.redis.stop()
+            fleet.address.switch(replica)  # it answers, and takes no writes
+            await fleet.proxies[0].says("shared_store_away")
+            await fleet.more(0, 10)
+            await replica.send("REPLICAOF", "NO", "ONE")
+            await fleet.proxies[0].says("shared_store_back")
+        await fleet.more(0, 20)
+        await fleet.more(1, 20)
+        fleet.proxies[0].signal(signal.SIGKILL)
+        await fleet.proxies[0].ended()
+        with trio.fail_after(PATIENCE_S):  # the new store grants what the killed node had
+            await fleet.provider.until(lambda: fleet.provider.world.inflight == CAP)
+        assert fleet.peak == CAP
+        nursery.cancel_scope.cancel()
+
+
+async def test_nodes_hold_the_cap_while_connections_to_the_store_are_reset(tmp_path: Path) -> None:
+    async with nodes(tmp_path, 2) as fleet, trio.open_nursery() as nursery:
+        nursery.start_soon(fleet.load, 0, 8)
+        nursery.start_soon(fleet.load, 1, 8)
+        for _ in range(10):
+            await fleet.more(0, 5)
+            fleet.address.reset()
+        await fleet.more(0, 20)
+        await fleet.more(1, 20)
+        assert fleet.peak == CAP
+        nursery.cancel_scope.cancel()
+
+
+async def test_nodes_hold_the_cap_when_the_store_is_emptied(tmp_path: Path) -> None:
+    async with nodes(tmp_path, 2) as fleet, trio.open_nursery() as nursery:
+        nursery.start_soon(fleet.load, 0, 8)
+        nursery.start_soon(fleet.load, 1, 8)
+        for _ in range(5):
+            await fleet.more(0, 10)
+            await fleet.redis.send("FLUSHALL")
         await fleet.more(0, 20)
         await fleet.more(1, 20)
         assert fleet.peak == CAP
