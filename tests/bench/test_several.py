@@ -1,0 +1,52 @@
+"""The bench of several nodes still runs, and its own arithmetic is right. What it measures is not looked at."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bench.several import Arrival, arrivals, fullest_window, ideal_waits
+from tests.support.redis import needs_redis
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_ideal_scheduler_is_one_queue_before_all_slots() -> None:
+    calls = [Arrival(0.0, 0, 4.0), Arrival(1.0, 1, 1.0), Arrival(1.0, 0, 3.0), Arrival(1.5, 0, 1.0)]
+
+    assert ideal_waits(calls, 2) == [0.0, 0.0, 1.0, 2.5]
+    assert ideal_waits(calls, 4) == [0.0] * 4
+
+
+def test_a_window_begins_anywhere() -> None:
+    assert fullest_window([0.0, 9.0, 10.0, 11.0, 19.5], 10) == 3
+    assert fullest_window([], 10) == 0
+
+
+def test_most_calls_arrive_at_a_node_that_moves() -> None:
+    calls = arrivals(Random(1), 4, 20.0, 50.0, 0.3)
+
+    for hot in range(4):
+        nodes = [call.node for call in calls if 5 * hot <= call.at_s < 5 * (hot + 1)]
+        assert nodes.count(hot) > len(nodes) / 2
+        assert set(nodes) == {0, 1, 2, 3}
+
+
+@pytest.mark.slow
+@needs_redis
+def test_the_bench_runs_small(tmp_path: Path) -> None:
+    data = tmp_path / "several.json"
+    command = [sys.executable, "-m", "bench.several", "--smoke", "--json", str(data)]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=300, check=False)
+
+    assert done.returncode == 0, done.stderr
+    slots, windows = json.loads(data.read_text())["tables"]
+    assert slots["rows"][0]["failed"] == 0
+    assert slots["rows"][0]["operations"] > 0
+    assert windows["rows"][0]["most"] > 0
