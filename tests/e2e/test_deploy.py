@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +22,9 @@ import trio
 from hivemind_trio.cli.main import main as cli
 from hivemind_trio.demo import SimulatedProvider
 from hivemind_trio.policy import MemoryFiles, check
+from tests.e2e.control import command, own_runtime
 from tests.e2e.process import COMMAND, PATIENCE_S, Proxy, environment, serving
+from tests.support.redis import needs_redis, redis_server
 
 DEPLOY: Final = Path(__file__).parents[2] / "policies/deploy"
 ROOT: Final = DEPLOY.parents[1]
@@ -226,3 +228,38 @@ async def test_the_policy_of_the_compose_file_serves_its_agents_alone(tmp_path: 
     ):
         assert (await client.post(f"{proxy.url}/v1/messages", json={"model": "m"})).status_code == 401
         assert (await client.get(f"{proxy.url}/readyz")).status_code == 200
+
+
+@pytest.mark.slow
+@needs_redis
+async def test_the_three_nodes_of_the_compose_file_share_through_its_redis(tmp_path: Path) -> None:
+    compose, text = (DEPLOY / "several.yml").read_text(), (DEPLOY / "several.hmp").read_text()
+    assert not check("several.hmp", MemoryFiles({"several.hmp": text})).diagnostics
+    for name in re.findall(r'file\("/run/secrets/(\w+)"\)', text):
+        assert f"\n    - {name}\n" in compose
+        assert f"\n  {name}:\n    file: ./secrets/{name}\n" in compose
+        (tmp_path / name).write_text(f"the-{name}")
+    commands = [json.loads(line) for line in re.findall(r'^    command: (\["serve".*\])$', compose, re.MULTILINE)]
+    assert len(commands) == int(re.findall(r"^  nodes +(\d+)", text, re.MULTILINE)[0])
+    async with AsyncExitStack() as stack:
+        redis = await stack.enter_async_context(redis_server(tmp_path))
+        path = tmp_path / "several.hmp"
+        path.write_text(text.replace("/run/secrets/", f"{tmp_path}/").replace("redis://redis:6379", redis.url))
+        runtime = stack.enter_context(own_runtime())
+        proxies = []
+        for number, (_, *words) in enumerate(commands):
+            env = {**runtime, "XDG_STATE_HOME": f"{tmp_path / str(number)}"}
+            words = [word.replace("/etc/hivemind-trio/team.hmp", f"{path}") for word in words if "json" not in word]
+            words.remove("--log-format")
+            proxies.append(await stack.enter_async_context(serving(*words, listen="0.0.0.0:0", env=env)))
+        joined = [(await proxy.says("node_joined"))["node"] for proxy in proxies]
+        socket_file = proxies[0].of("control_opened")[0]["socket"]
+        with trio.fail_after(PATIENCE_S):
+            while True:
+                code, shown, _ = await command(runtime, "status", "--socket", socket_file, "--json")
+                nodes = json.loads(shown)["nodes"] if code == 0 else []
+                if [one["name"] for one in nodes] == joined:
+                    break
+
+    assert joined == ["node-1", "node-2", "node-3"]
+    assert len({one["policy"] for one in nodes}) == 1
