@@ -52,6 +52,8 @@ async def test_an_operator_sees_what_runs_what_waits_and_for_what(
         queue = await found(runtime, "queue")
         calls = (await found(runtime, "calls"))["calls"]
         waiting = (await found(runtime, "calls", "--state", "waiting", "--limit", "1"))["calls"]
+        _, youngest, _ = await command(runtime, "calls", "--limit", "1")
+        _, everything, _ = await command(runtime, "calls")
         _, text, _ = await command(runtime, "status")
         _, table, _ = await command(runtime, "queue")
         story = await found(runtime, "explain", waiting[0]["id"])
@@ -65,6 +67,10 @@ async def test_an_operator_sees_what_runs_what_waits_and_for_what(
     assert {lane["name"]: (lane["waiting"], lane["inflight"]) for lane in status["lanes"]} == {
         "slow": (2, 1), "default": (0, 0)
     }  # fmt: skip
+
+    assert youngest.splitlines()[1].split()[0] == calls[-1]["id"]
+    assert youngest.splitlines()[2:] == ["older calls are left out: --limit 10"]
+    assert [line.split()[0] for line in everything.splitlines()[1:]] == [one["id"] for one in calls]
 
     (row,) = queue["queue"]
     assert (row["lane"], row["provider"], row["reason"]) == ("slow", "sim", "provider-concurrency")

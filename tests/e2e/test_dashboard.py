@@ -172,9 +172,9 @@ async def test_the_page_shows_every_process_that_shares_limits(
             assert 0 < sum(map(int, shares)) <= 4
 
 
-async def call(proxy: Proxy, agent: str, **headers: str) -> str:
+async def call(proxy: Proxy, agent: str, model: str = "quick", **headers: str) -> str:
     async with httpx2.AsyncClient(base_url=proxy.url, timeout=PATIENCE_S) as client:
-        body = {**BODY, "model": "quick"}
+        body = {**BODY, "model": model}
         answer = await client.post(f"/@{agent}/v1/messages", json=body, headers=headers)
     return answer.headers["x-hivemind-call"]
 
@@ -256,16 +256,21 @@ async def test_it_fits_narrow_screens_and_can_be_read_in_both_schemes(
 ) -> None:
     with trio.fail_after(3 * PATIENCE_S):
         async with served(tmp_path, provider, runtime, free_port()) as proxy:
-            await call(proxy, LONG)
+            await call(proxy, LONG, "claude-haiku-4-5", **{"x-hivemind-job": LONG})
             async with occupied(proxy, provider, 3):
                 await browser.open(await link(runtime))
                 await browser.until(READY)
+                await browser.until("document.querySelector('#sessions-rows svg')")
                 for scheme in ("dark", "light"):
                     await browser.scheme(scheme)
                     assert await browser.script(CONTRAST) == []
                 for width in (320, 400, 768, 1024, 1440):
                     await browser.size(width)
                     await browser.until(f"document.documentElement.scrollWidth <= {width}")
+                    heights = await browser.script(
+                        "return [...document.querySelectorAll('svg.bar')].map((one) => one.clientHeight)"
+                    )
+                    assert set(heights) == {8}
 
 
 @needs_chromium

@@ -36,7 +36,9 @@ Examples:
 @click.option("--agent", metavar="NAME", help="Show only calls of this agent.")
 @click.option("--lane", metavar="NAME", help="Show only calls in this lane.")
 @click.option("--provider", metavar="NAME", help="Show only calls to this provider.")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Show at most so many.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Show at most so many, the youngest."
+)
 @json_option
 @proxy_options
 def calls(
@@ -50,14 +52,17 @@ def calls(
     policy: str | None,
 ) -> None:
     """Show calls in progress, or the last that ended."""
+    most = limit if as_json else limit + 1  # one more tells that some are left out
     with proxy_of(socket, policy) as client:
-        found = client.get("/v1/calls", state=state, agent=agent, lane=lane, provider=provider, limit=limit)
+        found = client.get("/v1/calls", state=state, agent=agent, lane=lane, provider=provider, limit=most)
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
         chosen = {"agent": agent, "lane": lane, "provider": provider}
         if found["calls"]:
-            click.echo(call_table(found["calls"], datetime.now(UTC)), nl=False)
+            click.echo(call_table(found["calls"][-limit:], datetime.now(UTC)), nl=False)
+            if len(found["calls"]) > limit:
+                click.echo(f"older calls are left out: --limit {10 * limit}")
         else:
             click.echo(no_call(state, {name: value for name, value in chosen.items() if value is not None}))
 

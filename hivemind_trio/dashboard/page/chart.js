@@ -69,7 +69,7 @@ export class HourChart {
       this.panels.push(plot);
     });
     this.element.append(h("p", { class: "caption" }, "what most waiting calls waited for"), this.strip);
-    this.drawStrip();
+    requestAnimationFrame(() => this.drawStrip()); // plots know their scales then
   }
 
   columns(names) {

@@ -67,7 +67,7 @@ export function rows(body, items, key, render) {
 /** A bar: how much of a limit is used; `tick` marks another level, 0 to 1. */
 export function bar(used, tick = null) {
   const percent = (part) => `${Math.max(0, Math.min(1, part)) * 100}%`;
-  return svg("svg", { "aria-hidden": "true" },
+  return svg("svg", { class: "bar", "aria-hidden": "true" },
     svg("rect", { class: "track", width: "100%", height: 4, y: 2 }),
     svg("rect", { class: "used", width: percent(used), height: 4, y: 2 }),
     tick === null ? null : svg("rect", { class: "tick", x: percent(tick), width: 2, height: 8 }));

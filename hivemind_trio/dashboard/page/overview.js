@@ -55,7 +55,7 @@ export function build() {
         h("p", { class: "legend", id: "hour-legend" }), chart.element,
         h("button", { type: "button", class: "plain", id: "hour-as-table", "aria-expanded": "false", onclick: asTable }, "as a table"),
         h("div", { id: "hour-table", hidden: true, class: "scroll" }))),
-    h("div", { class: "grid" },
+    h("div", { class: "grid rest" },
       section("who", "Who uses it", h("p", { class: "end", id: "who-sum" }),
         h("table", { class: "stack" },
           heads("team, agent, session", "#calls", "#tokens in", "#cached", "#out", "#cost", "#wait p50", "#wait p95", "#of fair share"),
