@@ -68,16 +68,53 @@ def test_who_has_enough_keeps_what_was_found_until_then() -> None:
     assert 0 < found.tried < found.lifts
 
 
+EVERY = """
+provider anthropic { key env(K); concurrency 2..8; limits { requests 100/min; input 40k/min } }
+provider openai { account a { key env(A); concurrency 4 }; account b { key env(B); concurrency 6 } }
+lane default { max 25% }
+lane people { reserve 2 }
+agent ci { token env(T); lane people; concurrency 3; limits { requests 10/min } }
+"""
+CHANGES = (
+    ("max 25%", "max 38%"),
+    ("reserve 2", "reserve 0"),
+    ("concurrency 3", "concurrency 5"),
+    ("requests 10/min", "requests 15/min"),
+    ("2..8", "2..12"),
+    ("requests 100/min", "requests 150/min"),
+    ("input 40k/min", "input 60k/min"),
+    ("concurrency 4 }", "concurrency 6 }"),
+    ("concurrency 6", "concurrency 9"),
+)
+"""Each lift as an operator would write it."""
+
+
+@pytest.mark.parametrize("number", range(len(CHANGES)))
+def test_a_lift_is_the_policy_with_that_change(number: int) -> None:
+    lifted, changed = list(lifts(compiled(EVERY)))[number].program, compiled(EVERY.replace(*CHANGES[number], 1))
+
+    for table in ("lanes", "agents", "unknown", "providers", "pools"):
+        assert getattr(lifted, table) == getattr(changed, table), table
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"), [("limits { requests 6/min }", "limits { requests 9/min }"), ("concurrency 1", "concurrency 2")]
+)
+def test_what_is_promised_of_an_agents_limit_is_what_the_changed_policy_does(was: str, becomes: str) -> None:
+    policy = f"agent ci {{ token env(T); {was} }}"
+    work = busy(identities=("ci",))
+    found = studied(policy, work)
+    really = studied(policy.replace(was, becomes), work)
+
+    (advice,) = found.advice
+    (gain,) = advice.gains
+    assert gain.before == found.lanes["default"]
+    assert gain.after == really.lanes["default"]
+    assert gain.after.p95_ns < gain.before.p95_ns
+
+
 def test_every_limit_of_a_policy_is_lifted_alone() -> None:
-    program = compiled(
-        """
-        provider anthropic { key env(K); concurrency 2..8; limits { requests 100/min; input 40k/min } }
-        provider openai { account a { key env(A); concurrency 4 }; account b { key env(B); concurrency 6 } }
-        lane default { max 25% }
-        lane people { reserve 2 }
-        agent ci { token env(T); lane people; concurrency 3; limits { requests 10/min } }
-        """
-    )
+    program = compiled(EVERY)
     changes = [one.change for one in lifts(program)]
 
     assert changes == [
