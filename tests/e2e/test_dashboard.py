@@ -419,7 +419,7 @@ async def test_a_providers_page_has_beliefs_models_and_circuit_as_the_control_ap
             ]
             cells = await browser.texts("#provider-model-rows .num")
             assert cells[4:7] == [str(model[name]) for name in ("tokens_in", "cached", "tokens_out")]
-            assert model["begun"] == model["attempts"]
+            assert model["begun"] >= 1
             assert cells[7] == f"{model['first_byte_s']:.1f} s" != "0.0 s"
             shown = [tag.strip() for tag in await browser.texts("#provider-turn-rows .tag")]
             assert shown == [turn["circuit"] for turn in reversed(known["circuit"])]
