@@ -40,6 +40,12 @@ class PlanProvider:
     limited: set[str] = attrs.field(factory=set)
     """Credentials that are over their requests per minute; their calls are refused for `limited_s`."""
     limited_s: int = 30
+    counts: int | None = None
+    """Answer of its free endpoint that counts a prompt; None: it has none."""
+    counts_s: float = 0.0
+    """How long that takes."""
+    counted: list[tuple[str, str, dict[str, Any]]] = attrs.field(init=False, factory=list)
+    """Credential, path and body of each call that asked for a count."""
     message: str = "This request would exceed your account's rate limit."
     """Words of a refusal."""
     answered: dict[str, int] = attrs.field(init=False, factory=dict)
@@ -108,9 +114,21 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._send(404, {"content-type": "application/json"}, b"{}")
 
+    def _count(self, body: dict[str, Any]) -> None:
+        self.plan.counted.append((self.headers.get("x-api-key", ""), self.path, body))
+        time.sleep(self.plan.counts_s)
+        if self.plan.counts is None:
+            self._send(404, {"content-type": "application/json"}, b"{}")
+            return
+        name = "input_tokens" if "count_tokens" in self.path else "totalTokens"
+        self._send(200, {"content-type": "application/json"}, json.dumps({name: self.plan.counts}).encode())
+
     def do_POST(self) -> None:
         text = self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}"
         body = json.loads(text)
+        if self.path.partition("?")[0].endswith(("/count_tokens", ":countTokens")):
+            self._count(body)
+            return
         if not self.path.partition("?")[0].endswith(("/messages", "/responses")):
             self._send(404, {"content-type": "application/json"}, b"{}")
             return

@@ -62,6 +62,7 @@ def provider(proxy: Operated, which: WhichProvider) -> ProviderDetailView:
 
 def provider_view(proxy: Operated, name: str, pool: PoolSnapshot) -> ProviderView:
     """Return a provider's slots and health."""
+    settings = proxy.engine.program.pools.get(name)
     return ProviderView(
         name=name,
         inflight=pool.inflight,
@@ -84,7 +85,9 @@ def provider_view(proxy: Operated, name: str, pool: PoolSnapshot) -> ProviderVie
             for bucket in gate.buckets
         ),
         plans=tuple(_plans(proxy, name))[:PLANS_MAX],
-        shared_by=settings.shared_by if (settings := proxy.engine.program.pools.get(name)) is not None else (),
+        shared_by=settings.shared_by if settings is not None else (),
+        estimate=str(settings.estimate) if settings is not None else "learned",
+        estimate_error=proxy.door.counts.errors.get(settings.declared_name) if settings is not None else None,
     )
 
 

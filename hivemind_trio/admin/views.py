@@ -159,6 +159,10 @@ class ProviderView:
     """Windows of accounts' plans, the fullest first."""
     shared_by: tuple[str, ...] = ()
     """Accounts whose keys have these limits, too."""
+    estimate: str = "learned"
+    """Estimate of the tokens of calls that the policy wants: `learned`, `tokenizer` or `exact`."""
+    estimate_error: str | None = None
+    """Why the last count failed, so that calls are estimated as with `learned`; null: it did not."""
 
 
 @final

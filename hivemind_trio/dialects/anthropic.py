@@ -11,6 +11,7 @@ from typing import Final
 
 from hivemind_trio.model import Api, Dimension, QuotaReading
 
+from .counting import ANTHROPIC_COUNTS
 from .dialect import EVENT_STREAM, Dialect, EndpointPattern, KeepAlive
 from .events import ErrorBody, named_event
 from .limits import LimitSigns, PlanHeaders, PlanPart, QuotaHeaders
@@ -135,6 +136,7 @@ ANTHROPIC: Final = Dialect(
         EndpointPattern(r"/v1/(?:skills|organizations)(?:/.*)?", generates=False),
     ),
     client_headers={"anthropic-version": "2023-06-01", "anthropic-beta": "x", "x-claude-code-session-id": "x"},
+    counts=ANTHROPIC_COUNTS,
     request=RequestFormat(
         prompt=("messages",),
         system=("system",),

@@ -54,6 +54,7 @@ AZURE: Final = Dialect(
     credential_header=b"api-key",
     credential_prefix=b"",
     model_segments=("deployments",),
+    has_openai_tokens=True,
     error=error,
     error_event=error_event,
     keep_alive=keep_alive,

@@ -13,6 +13,7 @@ import attrs
 
 from hivemind_trio.model import Api
 
+from .counting import CountFormat
 from .events import ErrorBody
 from .limits import LimitSigns
 from .requests import RequestFormat
@@ -97,6 +98,12 @@ class Dialect:
     """Regular expression of its keys by their public prefix, and what such a word is; None: they have no prefix."""
     model_segments: tuple[str, ...] = ()
     """Segments of a path behind which the model stands."""
+
+    # Counts of prompts
+    counts: CountFormat | None = None
+    """Endpoint that counts a prompt for nothing; None: its servers have none."""
+    has_openai_tokens: bool = False
+    """True if models of OpenAI are behind it, whose tokenizers are known."""
 
     # Answers of the provider
     streams: tuple[StreamFormat, ...] = ()

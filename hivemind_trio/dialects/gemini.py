@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from hivemind_trio.model import Api, Dimension
 
+from .counting import GEMINI_COUNTS
 from .dialect import EVENT_STREAM, JSON, Dialect, EndpointPattern, KeepAlive
 from .events import ErrorBody
 from .limits import LimitSigns
@@ -121,6 +122,7 @@ GEMINI: Final = Dialect(
         EndpointPattern(r"/v1(?:beta|alpha)\d*/.*", generates=False),
     ),
     client_headers={"x-goog-api-client": "genai", "x-goog-api-key": "x"},  # the key is in `key=` as well
+    counts=GEMINI_COUNTS,
     request=RequestFormat(
         prompt=("contents",),
         system=("systemInstruction",),

@@ -212,6 +212,7 @@ OPENAI: Final = Dialect(
         EndpointPattern(r"/v1/conversations(?:/.*)?", generates=False),
     ),
     key_shape=(r"sk-[A-Za-z0-9_-]{16,}", "an OpenAI key"),
+    has_openai_tokens=True,
     request=RequestFormat(
         prompt=("messages", "input", "prompt"),
         system=("instructions",),

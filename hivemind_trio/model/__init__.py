@@ -22,6 +22,7 @@ from .recorded_call import RecordedAttempt as RecordedAttempt
 from .recorded_call import RecordedCall as RecordedCall
 from .recorded_call import RecordedWindow as RecordedWindow
 from .request import Api as Api
+from .request import CountedBy as CountedBy
 from .request import Request as Request
 from .secret import SecretRef as SecretRef
 from .secret import SecretSource as SecretSource

@@ -24,6 +24,14 @@ class Api(StrEnum):
     GENERIC = "generic"
 
 
+class CountedBy(StrEnum):
+    """Counter of the tokens of a prompt."""
+
+    TOKENIZER = "tokenizer"
+    PROVIDER = "provider"
+    """Its prompt's beginning."""
+
+
 @final
 @attrs.frozen(kw_only=True)
 class Request:
@@ -50,6 +58,9 @@ class Request:
     images: bool = False
     tokens_in: int = 0
     """Estimated."""
+    tokens_counted: int = 0
+    """Input tokens as counted before it was sent; 0: they were not. No condition reads it."""
+    counted_by: CountedBy | None = None
     tokens_max_out: int = 0
     tokens_thinking: int = 0
     """Budget of thinking that the limit of the output must exceed; no condition reads it."""

@@ -115,6 +115,7 @@ from .program.program import Sticky as Sticky
 from .program.program import StoreSettings as StoreSettings
 from .program.program import Team as Team
 from .program.program import Timeouts as Timeouts
+from .program.program import TokenEstimate as TokenEstimate
 from .program.rate_limits import Dimension as Dimension
 from .program.rate_limits import RateLimitSettings as RateLimitSettings
 from .program.rate_limits import Window as Window

@@ -433,6 +433,14 @@ PROVIDER: Final[Mapping[str, Setting]] = {
         "warm, then the least loaded; `first` is the order of the file; `even` the least loaded.",
         default="sticky",
     ),
+    "estimate": Setting(
+        args=(_slot(Type.WORD, "learned", "tokenizer", "exact"),),
+        doc="Input tokens of a call before it is sent: `learned` from its bytes and earlier answers; `tokenizer` "
+        "counts with the tokenizer of OpenAI's models (extra `tokenizer`); `exact` asks the free endpoint of "
+        "`anthropic` or `gemini` once for each beginning of a prompt, for at most 2 s. What cannot be counted is "
+        "learned.",
+        default="learned",
+    ),
     "concurrency": _CONCURRENCY,
     "aimd": Setting(
         options={

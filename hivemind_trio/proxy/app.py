@@ -18,6 +18,7 @@ from hivemind_trio.wire import endpoint
 
 from .access_record import CallRecord
 from .active_policy import InForce
+from .counting.prompt_counts import PromptCounts
 from .error_responses import refusal
 from .exchange import Exchange
 from .own_priorities import OwnPriorities
@@ -76,6 +77,7 @@ class Door:
         self._turns = StepQueue()
         self.bodies = BodyMemory(bodies_max)
         self._plan_refusals = PlanRefusals()
+        self.counts = PromptCounts(upstream, self._turns)
         self._alias_key = alias_key or random.token_bytes(32)
 
     def use(self, program: Program, secrets: Mapping[SecretRef, str]) -> None:
@@ -138,6 +140,7 @@ class Door:
             alias_key=self._alias_key,
             plan_refusals=self._plan_refusals,
             priorities=self.priorities,
+            counts=self.counts,
             can_trail="http.response.trailers" in extensions,
         )
         self.exchanges[exchange.call_id] = exchange

@@ -11,9 +11,9 @@ import trio
 
 from hivemind_trio.dialects import CREDENTIAL_HEADERS, DIALECTS, KeepAlive, credential_header
 from hivemind_trio.listen import Receive, Send
-from hivemind_trio.model import REJECTIONS, Api, Decision, Outcome, Reason, Request, Usage, rejection_text
+from hivemind_trio.model import REJECTIONS, Api, Decision, Outcome, Reason, Request, Usage, Verdict, rejection_text
 from hivemind_trio.model.addresses import address_text
-from hivemind_trio.policy import PlanOverage, ProviderSettings, WhileOpen
+from hivemind_trio.policy import PlanOverage, ProviderSettings, TokenEstimate, WhileOpen
 from hivemind_trio.proxy.request import guard as guard
 from hivemind_trio.runtime import Engine, Rejected, Ticket
 from hivemind_trio.scheduler import AttemptResult, Grant
@@ -38,6 +38,7 @@ from hivemind_trio.wire import (
 from .access_record import CallRecord
 from .active_policy import InForce
 from .attempt import UpstreamRequest, fetch, left, unsayable
+from .counting.prompt_counts import Prompt, PromptCounts, Sender
 from .error_responses import SECOND_NS, Refusal, error_message, refusal
 from .hold import HeldTooLong, Patience, held_at_most_s
 from .own_priorities import OwnPriorities, Whose, whose
@@ -101,6 +102,7 @@ class Exchange:
     alias_key: bytes = attrs.field(repr=False)
     plan_refusals: PlanRefusals
     priorities: OwnPriorities
+    counts: PromptCounts
     can_trail: bool = False
     """True if trailers can be sent on this connection."""
     asked: Recognised = attrs.field(init=False, default=Recognised(apis=(), generates=False))
@@ -176,6 +178,7 @@ class Exchange:
             self.rules.program.server, client, keep_alive, self._commit, self._say_nothing
         )
         try:
+            request = await self._counted(request, body, by_token=token_agent is not None)
             with self._ticket(request, speaks=keep_alive is not None) as ticket:
                 self.ticket = ticket
                 self._heed_own_priority(ticket, whose(token_agent, request.claimed, session(words)))
@@ -344,16 +347,7 @@ class Exchange:
             raise Unsendable(rejection_text(Reason.DENIED, "key", provider=name))
         if is_admin(self.head.path_text) and not treatment.is_allowed_by_rule:
             raise Unsendable(rejection_text(Reason.DENIED, "admin", path=self.head.path_text))
-        query = self.head.query
-        if key is None:
-            headers = for_upstream(self.head.headers)
-        else:
-            headers = [
-                *for_upstream(self.head.headers, without=frozenset(CREDENTIAL_HEADERS)),
-                # A connectivity probe is anybody's: it needs no key, and gets none.
-                *([] if is_root(self.head.path_text) else [credential_header(provider.api, key)]),
-            ]
-            query = without_key(query)
+        headers, query = self._with_key(provider, key)
         if self._committed:
             # The 200 that the agent has had named no content-encoding.
             headers = [(name, value) for name, value in headers if name.lower() != b"accept-encoding"]
@@ -371,6 +365,52 @@ class Exchange:
             has_fallback=provider.fallback is not None and provider.while_open is WhileOpen.FALLBACK,
             slow_ns=provider.aimd.slow_ns if provider.aimd is not None else None,
         )
+
+    def _with_key(self, provider: ProviderSettings, key: str | None) -> tuple[Headers, bytes]:
+        """Return headers and query for the provider, with its key in place of the caller's credential if it has one."""
+        query = self.head.query
+        if key is None:
+            return for_upstream(self.head.headers), query
+        headers = [
+            *for_upstream(self.head.headers, without=frozenset(CREDENTIAL_HEADERS)),
+            # A connectivity probe is anybody's: it needs no key, and gets none.
+            *([] if is_root(self.head.path_text) else [credential_header(provider.api, key)]),
+        ]
+        return headers, without_key(query)
+
+    async def _counted(self, request: Request, body: Text, *, by_token: bool) -> Request:
+        """Return the request with its tokens counted, where its provider has them counted before a call is sent."""
+        program, asked = self.rules.program, self.asked
+        if not asked.generates or not program.counts_tokens:
+            return request
+        decision = program.decide(request)
+        provider = program.providers.get(decision.provider or "")
+        if provider is None or provider.estimate is TokenEstimate.LEARNED:
+            return request
+        key = self.rules.key(next(provider.pools()))
+        # What is turned away is not counted: that would be work for anybody.
+        unsendable = program.rejects_as_unknown(decision.agent) or (key is None and by_token)
+        if decision.verdict is Verdict.DENY or unsendable:
+            return request
+        words, path = self.head.words, self.head.path_text
+        encoding = words.get("content-encoding", "")
+        long = is_long(body, encoding)
+        if provider.estimate is TokenEstimate.EXACT and not self.prefix:
+            self.prefix = await self.turns.of(prefixing(path, words, body), long=long)
+        credential = self.head.credential
+        headers, query = self._with_key(provider, key)
+        counted = await self.counts.of(
+            provider,
+            Prompt(path, query, asked.model, encoding, body, self.prefix, asked.tokens_in, long),
+            Sender(
+                self.rules.base(provider),
+                headers,
+                credential.alias(self.alias_key) if key is None and credential is not None else "",
+            ),
+        )
+        if counted is None:
+            return request
+        return attrs.evolve(request, tokens_counted=counted[0], counted_by=counted[1])
 
     async def _attempt(self, ticket: Ticket, outgoing: UpstreamRequest, outbox: Outbox) -> AttemptResult:
         """Make one attempt; keep its answer if it says until when the account is used up."""

@@ -37,12 +37,14 @@ from hivemind_trio.policy import (
     MemoryFiles,
     Program,
     StoreSettings,
+    TokenEstimate,
     is_loopback,
     parse_address,
     render,
     store_url_problem,
 )
 from hivemind_trio.proxy import CallRecord
+from hivemind_trio.proxy.counting.tokenizer import TokenizerNotInstalled, counter
 from hivemind_trio.store import Journal, JournalError, OpenedState, SqliteStore, StateError, open_journal, state_place
 from hivemind_trio.store.fleet.redis_pools import StoreNotInstalled, open_pools
 from hivemind_trio.upstream import PoolTransport, StockTransport, Upstream
@@ -110,6 +112,11 @@ class Launch:
         transport = transport_for(options)
         path, files, found = await _policy_source(options, transport, otherwise)
         read, loaded, sockets = await _bound(options, path, files)
+        if any(one.estimate is TokenEstimate.TOKENIZER for one in loaded.program.providers.values()):
+            try:
+                counter()
+            except TokenizerNotInstalled as error:
+                raise NotStarted(refuse(f"{error}; {error.help}")) from None
         lossy = Lossy(stream)
         form = LogFormat(wants_json(options, loaded.program))
         log = make_log(lossy, form=form, color=options.color)

@@ -21,6 +21,10 @@ from hivemind_trio.wire.request.prompt_prefixes import prompt_prefix as prompt_p
 from hivemind_trio.wire.request.request_facts import Recognised as Recognised
 from hivemind_trio.wire.request.request_facts import recognise as recognise
 from hivemind_trio.wire.request.request_facts import recognising as recognising
+from hivemind_trio.wire.request.token_counting import CountRequest as CountRequest
+from hivemind_trio.wire.request.token_counting import count_request as count_request
+from hivemind_trio.wire.request.token_counting import counted_answer as counted_answer
+from hivemind_trio.wire.request.token_counting import counting as counting
 from hivemind_trio.wire.response.error_bodies import error_event as error_event
 from hivemind_trio.wire.response.error_bodies import own_error as own_error
 from hivemind_trio.wire.response.error_bodies import provider_error as provider_error

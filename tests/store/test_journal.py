@@ -482,7 +482,7 @@ def other_database(path: Path) -> None:
 def newer(path: Path) -> None:
     trio.run(written, str(path), [CALL])
     with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA user_version = 10")
+        database.execute("PRAGMA user_version = 11")
 
 
 def empty(path: Path) -> None:
@@ -494,7 +494,7 @@ def empty(path: Path) -> None:
     [
         (text_file, "not a journal", False),
         (other_database, "not a journal", False),
-        (newer, "version 10, and this hivemind-trio knows up to 9", False),
+        (newer, "version 11, and this hivemind-trio knows up to 10", False),
         (Path.mkdir, "it is a folder|directory", False),
         (empty, "not a journal", True),
         (lambda _: None, "no such file", True),
@@ -659,6 +659,7 @@ async def test_a_journal_of_version_1_is_written_on(tmp_path: Path) -> None:
             "ALTER TABLE calls DROP COLUMN session_context; ALTER TABLE calls DROP COLUMN session_turns; "
             "ALTER TABLE calls DROP COLUMN session_cost_microusd; ALTER TABLE calls DROP COLUMN session_age_ns; "
             "ALTER TABLE calls DROP COLUMN client_address; ALTER TABLE grants DROP COLUMN account; "
+            "ALTER TABLE calls DROP COLUMN tokens_counted; ALTER TABLE calls DROP COLUMN counted_by; "
             "CREATE VIEW history AS SELECT 1; PRAGMA user_version = 1"
         )
     before = read_journal(path)
@@ -668,7 +669,7 @@ async def test_a_journal_of_version_1_is_written_on(tmp_path: Path) -> None:
     assert before == (CALL,)
     assert len(read_journal(path)) == 2
     with closing(sqlite3.connect(path)) as database:
-        assert database.execute("PRAGMA user_version").fetchone() == (9,)
+        assert database.execute("PRAGMA user_version").fetchone() == (10,)
         assert len(database.execute("SELECT lane, waited_ms FROM history").fetchall()) == 2
 
 

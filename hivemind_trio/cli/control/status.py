@@ -59,7 +59,12 @@ def status(provider: str | None, as_json: bool, socket: str | None, policy: str 
 
 def overview(found: dict[str, Any], budgets: list[dict[str, Any]], now: datetime) -> str:
     """Return the state in words and tables."""
-    blocks = [header(found), provider_table(found["providers"], now), lane_table(found["lanes"], now)]
+    blocks = [
+        header(found),
+        provider_table(found["providers"], now),
+        estimate_notes(found["providers"]),
+        lane_table(found["lanes"], now),
+    ]
     if found.get("workers"):
         blocks.append(worker_table(found["workers"]))
     if found.get("nodes"):
@@ -107,6 +112,18 @@ def provider_table(providers: list[dict[str, Any]], now: datetime) -> str:
         rows.append([name, f"{one['inflight']:,}", limit, f"{one['waiting']:,}", circuit, quotas])
     head = ["provider", "in flight", "limit", "waiting", "circuit", "rate limits"]
     return table(head, rows, right={1, 2, 3}) if rows else ""
+
+
+def estimate_notes(providers: list[dict[str, Any]]) -> str:
+    """Return why tokens are not counted where the policy wants it."""
+    from hivemind_trio.policy import visible
+
+    return "".join(
+        f"{one['name']}: `estimate {one['estimate']}` failed, so tokens are estimated from bytes: "
+        f"{visible(one['estimate_error'])}\n"
+        for one in providers
+        if one.get("estimate_error") is not None
+    )
 
 
 def agent_limit_table(limits: list[dict[str, Any]]) -> str:

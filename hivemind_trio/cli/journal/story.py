@@ -83,6 +83,12 @@ def _show(story: CallStory, *, as_json: bool) -> None:
     click.echo(json.dumps(story_object(story), indent=2) if as_json else _text(story), nl=as_json)
 
 
+def _input(story: CallStory) -> str:
+    if story.tokens_counted is None:
+        return f"about {story.tokens_in:,} input"
+    return f"about {story.tokens_counted:,} input by the {story.counted_by}, {story.tokens_in:,} by its bytes"
+
+
 def _text(story: CallStory) -> str:
     from hivemind_trio.admin import advice
 
@@ -92,7 +98,7 @@ def _text(story: CallStory) -> str:
         ("arrived", at),
         ("request", f"{story.method} {story.path}{', stream' if story.stream else ''}"),
         ("model", story.model or "none"),
-        ("tokens", f"about {story.tokens_in:,} input, at most {story.tokens_max_out:,} output" if story.model else "-"),
+        ("tokens", f"{_input(story)}, at most {story.tokens_max_out:,} output" if story.model else "-"),
         ("agent", f"{story.agent}{f' (team {story.team})' if story.team not in ('', 'none') else ''}"),
         *([("job", story.job)] if story.job else []),
         *([("session", _session(story.session))] if story.session is not None else []),

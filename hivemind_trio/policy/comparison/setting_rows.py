@@ -186,6 +186,7 @@ _PROVIDER: Final[Mapping[str, Row]] = {
         lowered=_ACCOUNTS,
     ),
     "spread": Row(setting="spread", ordered=False, lowered=NEXT_ATTEMPT),
+    "estimate": Row(setting="estimate", ordered=False, lowered=NEXT_CALL),
     "serves": Row(
         setting="serves",
         show=lambda globs: _listed(list(map(quote, globs))) if globs else "all models of its API",

@@ -41,6 +41,7 @@ from hivemind_trio.policy.program.program import (
     StoreSettings,
     Team,
     Timeouts,
+    TokenEstimate,
 )
 from hivemind_trio.policy.program.rate_limits import Dimension, RateLimitSettings, Window
 from hivemind_trio.policy.program.resilience import (
@@ -325,6 +326,7 @@ def _provider(declarations: SymbolTable, declared: BoundDeclaration, conditions:
         degraded=None if degraded is None else DegradedSettings(degraded),
         accounts=_accounts(declarations, declared),
         spread=AccountSpread(_one(declarations, declared, "spread", AccountSpread.STICKY)),
+        estimate=TokenEstimate(_one(declarations, declared, "estimate", TokenEstimate.LEARNED)),
     )
 
 

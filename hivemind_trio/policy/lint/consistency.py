@@ -29,6 +29,7 @@ from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.ast import Rate
 
 from .accounts import check_accounts
+from .estimates import check_estimates
 from .plans import check_plans
 from .resources import check_jobs, check_resources
 from .sizes import check_nodes, check_stores
@@ -57,6 +58,7 @@ def check_together(declarations: SymbolTable, conditions: Mapping[str, Mapping[s
     _same_tokens(declarations, report)
     check_plans(declarations, report)
     check_accounts(declarations, report)
+    check_estimates(declarations, report)
     check_timing(declarations, report)
     check_nodes(declarations)
     check_stores(declarations)

@@ -114,6 +114,17 @@ class AccountSpread(StrEnum):
     """The least loaded."""
 
 
+class TokenEstimate(StrEnum):
+    """Estimate of a call's input tokens before it is sent."""
+
+    LEARNED = "learned"
+    """From its bytes, corrected by earlier answers."""
+    TOKENIZER = "tokenizer"
+    """Counted by the tokenizer of the model."""
+    EXACT = "exact"
+    """Counted by the provider, once for each beginning of a prompt."""
+
+
 @final
 @attrs.frozen(kw_only=True)
 class AccountSettings:
@@ -177,6 +188,7 @@ class ProviderSettings:
     accounts: tuple[AccountSettings, ...] = ()
     """Empty: `keys`, or the callers' credentials, are the only account."""
     spread: AccountSpread = AccountSpread.STICKY
+    estimate: TokenEstimate = TokenEstimate.LEARNED
     account_of: str = attrs.field(default="", eq=False)
     """The provider of which this is one account (`Program.pools`); empty: it is a provider."""
     keyring: tuple[AccountSettings, ...] = attrs.field(default=(), eq=False)
@@ -440,6 +452,8 @@ class Program:
     """Some condition reads the plan of the caller's account."""
     reads_sessions: bool = attrs.field(init=False, eq=False, repr=False)
     """Some condition reads the session of the call."""
+    counts_tokens: bool = attrs.field(init=False, eq=False, repr=False)
+    """Some provider has prompts counted before they are sent."""
     heeds_prompts: bool = attrs.field(init=False, eq=False, repr=False)
     """The beginnings of prompts matter: to a lane, or where input is scarce."""
     prices_by_provider: bool = attrs.field(init=False, eq=False, repr=False)
@@ -464,6 +478,10 @@ class Program:
     @reads_sessions.default
     def _reads_sessions(self) -> bool:
         return any(field.startswith("session.") for field in self.reads)
+
+    @counts_tokens.default
+    def _counts_tokens(self) -> bool:
+        return any(one.estimate is not TokenEstimate.LEARNED for one in self.providers.values())
 
     @heeds_prompts.default
     def _heeds_prompts(self) -> bool:

@@ -495,6 +495,7 @@ class _Reading:
                     f"`{name.text}` has no limits of its own",
                     name.span,
                     help=f"write `{owner}`, whose limits it shares",
+                    fix=Fix.replacing(name.span, owner, is_safe=True),
                 )
             else:
                 self._report.unknown("HM107", "unknown account", name.text, name.span, [*places])

@@ -29,12 +29,20 @@ MODELS_MAX: Final = 256
 @final
 @attrs.define
 class _Learned:
+    counted_scale: float = 1.0
+    """Input tokens counted by the provider for each that was counted before; begins anew with each process."""
     scale: float = 1.0
     """Input tokens counted by the provider for each that we estimate from bytes."""
     output: float | None = None
     """Mean of the output."""
     expected: int = OUTPUT_UNKNOWN
     """Expected output of the next call; kept, because every call asks several times."""
+
+    def input_of(self, request: Request) -> int:
+        """Return the expected input of a call."""
+        if request.tokens_counted:
+            return int(request.tokens_counted * self.counted_scale)
+        return int(request.tokens_in * self.scale)
 
 
 _UNSEEN: Final = _Learned()
@@ -62,14 +70,14 @@ class TokenEstimator:
         for one in beliefs:
             if (one.client, one.model) not in self.models and len(self.models) < MODELS_MAX:
                 learned = self.models[one.client, one.model] = _Learned(
-                    min(4.0, max(0.05, one.scale)), max(0.0, one.output)
+                    scale=min(4.0, max(0.05, one.scale)), output=max(0.0, one.output)
                 )
                 learned.expected = int(one.output * OUTPUT_MARGIN) + 1
 
     def cost(self, request: Request, api: Api) -> Cost:
         """Return the estimated cost of the call."""
         learned = self.models.get((request.client, request.model), _UNSEEN)
-        tokens_in, output = int(request.tokens_in * learned.scale), learned.expected
+        tokens_in, output = learned.input_of(request), learned.expected
         if 0 < request.tokens_max_out < output:
             output = request.tokens_max_out
         cost = cost_of(tokens_in, output)
@@ -81,7 +89,7 @@ class TokenEstimator:
     def most(self, request: Request) -> Usage:
         """Return the most that the call may take, as far as known: `max_tokens` is a promise of the provider."""
         learned = self.models.get((request.client, request.model), _UNSEEN)
-        return Usage(input=int(request.tokens_in * learned.scale), output=request.tokens_max_out or learned.expected)
+        return Usage(input=learned.input_of(request), output=request.tokens_max_out or learned.expected)
 
     def likely(self, request: Request) -> Usage:
         """Return the usage that calls like it have."""
@@ -89,7 +97,7 @@ class TokenEstimator:
         output = learned.expected
         if request.tokens_max_out:
             output = min(output, request.tokens_max_out)
-        return Usage(input=int(request.tokens_in * learned.scale), output=output, exact=False)
+        return Usage(input=learned.input_of(request), output=output, exact=False)
 
     def settled(self, request: Request, api: Api, cost: Cost, usage: Usage) -> Cost:
         """Return the real cost of the call, as far as `usage` reports it.
@@ -115,6 +123,9 @@ class TokenEstimator:
                 # One odd call, all cached or full of pictures, must not turn the estimate over.
                 sample = min(4.0, max(0.05, sample))
             learned.scale += WEIGHT * (sample - learned.scale)
+        if request.tokens_counted:
+            sample = min(4.0, max(0.05, tokens_in / request.tokens_counted))
+            learned.counted_scale += WEIGHT * (sample - learned.counted_scale)
         before = float(tokens_out) if learned.output is None else learned.output
         learned.output = before + WEIGHT * (tokens_out - before)
         learned.expected = int(learned.output * OUTPUT_MARGIN) + 1

@@ -160,6 +160,8 @@ def _provider(name: str, views: Sequence[ProviderView], program: Program) -> Pro
         limits=tuple(_rate_limit(of_key) for of_key in limits.values()),
         plans=tuple(sorted(plans.values(), key=lambda one: -one.used)),
         shared_by=views[0].shared_by,
+        estimate=views[0].estimate,
+        estimate_error=next((one.estimate_error for one in views if one.estimate_error is not None), None),
     )
 
 

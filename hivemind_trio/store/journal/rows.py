@@ -273,6 +273,7 @@ class Scribe:
             *(_fit(call.patience_ns), int(call.needs_slot), self._headers(request, rows)),
             *(request.minute, request.date, *facts),
             address_text(request.client_address) if self._keeps_addresses else None,
+            *(_fit(request.tokens_counted or None), request.counted_by),
         )
 
     def _headers(self, request: Request, rows: dict[str, list[tuple[Any, ...]]]) -> int:

@@ -61,6 +61,9 @@ class CallStory:
     model: str
     stream: bool
     tokens_in: int
+    tokens_counted: int | None
+    """Input as it was counted before it was sent; None: it was not, or the journal is of an older version."""
+    counted_by: str | None
     tokens_max_out: int
     agent: str
     caller: str
@@ -150,6 +153,8 @@ def _story(database: sqlite3.Connection, session: int, call: int) -> CallStory:
         model=arrived.get("model", ""),
         stream=bool(arrived.get("stream", 0)),
         tokens_in=arrived.get("tokens_in", 0),
+        tokens_counted=arrived.get("tokens_counted"),
+        counted_by=arrived.get("counted_by"),
         tokens_max_out=arrived.get("tokens_max_out", 0),
         agent=grant.get("agent") or refusal.get("agent") or answer.get("agent", ""),
         caller=arrived.get("caller", ""),

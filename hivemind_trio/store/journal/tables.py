@@ -10,7 +10,7 @@ from typing import Final
 APPLICATION_ID: Final = 0x686D706A
 """`hmpj`: what SQLite keeps in the head of the file, so that nobody else's database is taken for a journal."""
 
-VERSION: Final = 9
+VERSION: Final = 10
 """`PRAGMA user_version`."""
 
 _SINCE_4: Final = """
@@ -105,6 +105,8 @@ CREATE TABLE calls (             -- as they arrived, and as the policy saw them
     session_cost_microusd INTEGER,
     session_age_ns INTEGER,
     client_address TEXT,         -- since version 8, if a condition of the policy reads it
+    tokens_counted INTEGER,      -- since version 10; NULL: input was estimated from bytes
+    counted_by TEXT,             -- since version 10: `tokenizer` or `provider`
     PRIMARY KEY (session, call)
 ) WITHOUT ROWID;
 CREATE TABLE deciders (          -- setting -> who decided it, as many as there were
@@ -229,6 +231,7 @@ UPGRADES: Final = {
     6: "ALTER TABLE calls ADD COLUMN session_context INTEGER; ALTER TABLE calls ADD COLUMN session_turns INTEGER; "
     "ALTER TABLE calls ADD COLUMN session_cost_microusd INTEGER; ALTER TABLE calls ADD COLUMN session_age_ns INTEGER;",
     7: "ALTER TABLE calls ADD COLUMN client_address TEXT;",
+    9: "ALTER TABLE calls ADD COLUMN tokens_counted INTEGER; ALTER TABLE calls ADD COLUMN counted_by TEXT;",
     8: f"DROP VIEW history; ALTER TABLE grants ADD COLUMN account TEXT; {HISTORY}",
 }
 """Version -> the statements that make the next version of it."""

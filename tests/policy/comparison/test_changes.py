@@ -101,6 +101,9 @@ ROWS = {
         "account", "changed", "a (env(A); concurrency 2), b (env(B); concurrency 2)",
         "a (env(A); concurrency 2), b (env(B); for default; shares a)", "drains", "",
     ),
+    "who counts tokens": (
+        P, "", "estimate exact", "estimate", "changed", "learned", "exact", "kept", "",
+    ),
     "their order": (
         P, "account a { key env(A) }", "account a { key env(A) }; spread first",
         "spread", "changed", "sticky", "first", "kept", "",

@@ -518,8 +518,9 @@ def broken(draw: st.DrawFn) -> str:
     for old, new in draw(st.lists(st.sampled_from(SLIPS), min_size=1, max_size=2)):
         places = [at for at in range(len(text)) if text.startswith(old, at)]
         if old == '"':
-            # Without its first quote a text with escapes is as many mistakes as it has words and escapes.
-            places = [at for at in places if "\\" not in text[:at].rpartition("\n")[2] + text[at:].partition("\n")[0]]
+            # Without its first quote a text with escapes or options is as many mistakes as it has words and escapes.
+            lines = {at: text[:at].rpartition("\n")[2] + text[at:].partition("\n")[0] for at in places}
+            places = [at for at, line in lines.items() if "\\" not in line and " -" not in line]
         if places:
             at = draw(st.sampled_from(places))
             text = text[:at] + new + text[at + len(old) :]

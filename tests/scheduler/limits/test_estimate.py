@@ -100,3 +100,15 @@ def test_callers_words_fill_no_memory() -> None:
         estimates.settled(call, Api.ANTHROPIC, estimates.cost(call, Api.ANTHROPIC), Usage(input=1, output=1))
 
     assert len(estimates.models) <= MODELS_MAX
+
+
+def test_a_count_goes_before_the_size_of_the_body_and_is_corrected_by_answers() -> None:
+    counted = attrs.evolve(CALL, tokens_counted=40)
+    estimates = TokenEstimator()
+    assert estimates.cost(counted, Api.OPENAI)[Dimension.INPUT] == 40
+    for _ in range(100):
+        estimates.learn(counted, Api.OPENAI, Usage(input=60, output=1))
+
+    assert estimates.cost(counted, Api.OPENAI)[Dimension.INPUT] == pytest.approx(60, abs=1)
+    assert estimates.likely(counted).input == pytest.approx(60, abs=1)
+    assert estimates.cost(CALL, Api.OPENAI)[Dimension.INPUT] == pytest.approx(60, abs=1)

@@ -267,4 +267,13 @@ PAGES: Final = (
         wrong="provider anthropic { key env(K); spread even }",
         right="provider anthropic { account a { key env(A) }; account b { key env(B) }; spread even }",
     ),
+    Page(
+        "HM432",
+        "an estimate that this provider cannot give",
+        "`estimate tokenizer` counts tokens of OpenAI's models (`openai`, `azure`), whose tokenizers are public; "
+        "`estimate exact` asks the free endpoint for counts of `anthropic` and `gemini`. Elsewhere calls are estimated "
+        "as with `estimate learned`.",
+        wrong="provider openai { estimate exact }",
+        right="provider openai { estimate tokenizer }",
+    ),
 )

@@ -1,0 +1,1 @@
+"""Counts of prompts before calls are scheduled."""
