@@ -69,7 +69,7 @@ class NodeLaw:
     """Target that the store could not meet; None: it could."""
     _owed: int = attrs.field(init=False, default=0)
     _idle: bool = attrs.field(init=False, default=False)
-    """The last request told of no calls that wait."""
+    """The last request told of no calls."""
     _fenced: bool = attrs.field(init=False, default=False)
 
     @property
@@ -177,7 +177,7 @@ class NodeLaw:
         # More is held than there is: no call begins until enough have ended.
         self._using = keep = min(keep, held) if self._exceeds_cap else keep
         self._seq += 1
-        self._sent_ns, self._failed_ns, self._heard, self._idle = now_ns, None, False, demand <= held
+        self._sent_ns, self._failed_ns, self._heard, self._idle = now_ns, None, False, demand == 0
         ask = ShareRequest(
             node=self.node,
             epoch=self.epoch,

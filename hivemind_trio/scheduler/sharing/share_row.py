@@ -21,7 +21,7 @@ class LeaseTerms:
     lease_ms: int = 60_000
     """Silence after which a node that seems connected loses all but its floor."""
     renew_ms: int = 2_000
-    """Longest time between two requests of a node where calls wait."""
+    """Longest time between two requests of a node that has calls."""
     gone_ms: int = 10_000
     """Silence after which a node whose subscription has ended is taken for dead."""
 
@@ -32,8 +32,13 @@ class LeaseTerms:
 
     @property
     def idle_ms(self) -> int:
-        """Longest time between two requests while no calls wait: a node is called where another one lacks slots."""
+        """Longest time between two requests of a node without calls: it is called where another one lacks slots."""
         return max(self.renew_ms, min(2 * self.renew_ms, self.lease_ms // 4))
+
+    @property
+    def stale_ms(self) -> int:
+        """Silence after which a node that has slots is asked whether it needs them, where another one lacks some."""
+        return self.grace_ms // 12
 
     @property
     def learning_ms(self) -> int:

@@ -93,7 +93,9 @@ class SharedPool:
                 continue
             waits = row.occupied < before and one.demand > one.occupied
             has_more = one.occupied > one.demand or one.occupied * wanted >= cap * one.demand + wanted
-            if waits or (row.demand > row.occupied and has_more):
+            # Calls of a node that has not reported for a while may have ended.
+            is_old = one.occupied > 0 and row.seen_ms - one.seen_ms >= self.terms.stale_ms
+            if waits or (row.demand > row.occupied and (has_more or is_old)):
                 names.append(name)
         return tuple(names)
 

@@ -87,7 +87,8 @@ for _, name in ipairs(order) do
   local one = rows[name]
   local waits = occupied(row) < before and one.w > occupied(one)
   local more = occupied(one) > one.w or occupied(one) * wanted >= cap * one.w + wanted
-  if name ~= node and (waits or (row.w > occupied(row) and more)) then
+  local old = occupied(one) > 0 and now - one.t >= math.floor(grace / 12)
+  if name ~= node and (waits or (row.w > occupied(row) and (more or old))) then
     wake[#wake + 1] = name
     redis.call('PUBLISH', ARGV[16] .. name, KEYS[1])
   end

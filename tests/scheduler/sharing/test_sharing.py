@@ -262,6 +262,27 @@ def test_nodes_that_always_want_more_take_turns_at_the_last_slot() -> None:
     assert begun[0] * 1.5 >= begun[-1] > 40
 
 
+@pytest.mark.parametrize(("silent_ms", "called"), [(TERMS.stale_ms - 1, ()), (TERMS.stale_ms, ("busy",))])
+def test_a_node_that_has_not_reported_for_a_while_is_asked_whether_it_needs_its_slots(
+    silent_ms: int, called: tuple[str, ...]
+) -> None:
+    pool = SharedPool(TERMS)
+    pool.begin("1")
+
+    def asks(node: str, seq: int, held: int, demand: int, now_ms: int) -> ShareAnswer:
+        ask = ShareRequest(
+            node=node, epoch=1, seq=seq, cap=4, nodes=2, keep=held, held=held, demand=demand, target=2, owed=0, floor=0
+        )
+        return pool.sync(ask, now_ms, "1", ("busy", "poor"))
+
+    asks("poor", 1, 0, 0, 900)
+    asks("busy", 1, 0, 2, 1_000)
+    asks("busy", 2, 2, 2, 1_000)
+    asks("poor", 2, 2, 2, 1_000)
+    # Each has its part; whether the calls of the other run still, only that one knows.
+    assert asks("poor", 3, 2, 3, 1_000 + silent_ms).wake == called
+
+
 def test_a_node_that_ends_in_order_leaves_its_slots_at_once() -> None:
     fleet = Fleet(Random(1), size=2, cap=8, loss=0.0)
     for _ in range(400):
