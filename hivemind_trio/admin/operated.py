@@ -8,6 +8,7 @@ from typing import Final, Protocol, final
 
 import attrs
 
+from hivemind_trio.listen import LoopLag
 from hivemind_trio.proxy import Door
 from hivemind_trio.runtime import Engine, LeaseKeeper
 
@@ -84,6 +85,8 @@ class Operated:
     conduct: Conduct
     starts: StartsKeeper
     advice: AdviceKeeper = attrs.field(factory=AdviceKeeper)
+    lag: LoopLag | None = None
+    """Says when calls are refused because the process cannot keep up; None: they never are."""
     jobs: JobDesk | None = None
     """Runs jobs of agents; None: this process runs none."""
     fellows: Fellows | None = None

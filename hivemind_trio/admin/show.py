@@ -8,6 +8,7 @@ from typing import Annotated, Final, final
 
 import attrs
 import msgspec
+import trio
 
 from hivemind_trio.model import WAITS, Reason
 from hivemind_trio.proxy import Exchange
@@ -143,7 +144,20 @@ def _counts(proxy: Operated, now_ns: int) -> CallCounts:
         failed=tally.failed,
         left=tally.left,
         per_min=tally.per_minute(now_ns),
+        unread=proxy.lag.refused if proxy.lag is not None else 0,
     )
+
+
+def _overload(proxy: Operated, now_ns: int) -> Iterable[NoticeView]:
+    """Yield that calls are refused because the process cannot keep up."""
+    refuses_s = proxy.lag.refuses_s(trio.current_time()) if proxy.lag is not None else None
+    if refuses_s is not None:
+        text = (
+            f"the proxy's CPU cannot keep up: for {refuses_s:,.0f} s calls have been refused unread "
+            f"(503 `{Reason.PROXY_OVERLOADED}`); lower the load, or serve with more `--workers`"
+        )
+        since_at = proxy.at(now_ns - round(refuses_s * SECOND_NS))
+        yield NoticeView(kind="overload", subject="", text=text, since_at=since_at)
 
 
 def _notices(proxy: Operated, snapshot: Snapshot, now_ns: int, fleet: KnownFleet) -> Iterable[NoticeView]:
@@ -157,6 +171,7 @@ def _notices(proxy: Operated, snapshot: Snapshot, now_ns: int, fleet: KnownFleet
         text = f"the shared store has not answered for {fleet.away_s:.0f} s: shares hold for the lease, then `outage`"
         yield NoticeView(kind="store", subject="redis", text=text, since_at=None)
     yield from node_notices(fleet.nodes)
+    yield from _overload(proxy, now_ns)
     for name in snapshot.pools:
         if (unreached := proxy.tally.unreached.get(name)) is not None:
             text = f"provider `{name}` was unreachable when last called: {unreached.cause}"

@@ -85,6 +85,8 @@ class CallCounts:
     """The agent hung up before it had an answer."""
     per_min: int
     """Calls that ended in the last minute."""
+    unread: int
+    """Rejected unread, for the proxy's CPU could not keep up; `ended` and `rejected` have one of them a second."""
 
 
 @final

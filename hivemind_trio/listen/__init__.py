@@ -12,6 +12,7 @@ from .asgi import Send as Send
 from .bounds import Bounds as Bounds
 from .listener import Listener as Listener
 from .listener_fault import ListenerFault as ListenerFault
+from .overload import LoopLag as LoopLag
 from .sockets import ConnectionSource as ConnectionSource
 from .sockets import bind as bind
 from .sockets import inherited as inherited

@@ -232,6 +232,7 @@ class Listener:
         if self.lag.refused > self._said and now_s >= self._said_s + 1.0:
             self._said = self.lag.refused
             self._said_s = now_s
+            self.lag.noted(now_s)
             self.refused(
                 503, f"{self.lag.refused} calls since start, lag {self.lag.lag_s * 1e3:.0f} ms", len(OVERLOAD_BODY)
             )

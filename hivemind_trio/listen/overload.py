@@ -22,6 +22,9 @@ _ONE_TURN: Final = 3.0
 _ONE_WAIT_S: Final = 0.5
 """Wall-clock time that a turn counts for at most: the process or its machine may have been suspended within it."""
 
+RECENT_S: Final = 60.0
+"""Time after the last refusal for which operators are told of it."""
+
 RETRY_AFTER_MAX_S: Final = 60
 _RETRY_PER_LAG: Final = 20
 """Seconds to stay away for each second of lag: a call takes ten to twenty turns of the loop."""
@@ -54,6 +57,10 @@ class LoopLag(trio.abc.Instrument):
     """CPU time of long turns, less that of short ones since."""
     is_overloaded: bool = attrs.field(init=False, default=False)
     """True if new calls are to be refused, so that those in progress are served."""
+    since_s: float | None = attrs.field(init=False, default=None)
+    """Start of the refusals, none of which came a minute after another; None: there was none yet."""
+    last_s: float = attrs.field(init=False, default=-math.inf)
+    """Time of the last of them, to the second."""
     _soonest_s: int = attrs.field(init=False, default=1)
     _spread_s: float = attrs.field(init=False, default=_SPREAD_S)
     _ended_s: float = attrs.field(init=False, factory=trio.current_time)
@@ -94,6 +101,16 @@ class LoopLag(trio.abc.Instrument):
         if self.is_overloaded:
             self._soonest_s = 1 + math.ceil(self.lag_s * _RETRY_PER_LAG)
             self._spread_s = min(max(_SPREAD_S, self.busy_s), RETRY_AFTER_MAX_S - self._soonest_s)
+
+    def noted(self, now_s: float) -> None:
+        """Note that calls were refused within the last second."""
+        if self.since_s is None or now_s - self.last_s > RECENT_S:
+            self.since_s = now_s
+        self.last_s = now_s
+
+    def refuses_s(self, now_s: float) -> float | None:
+        """Return for how long calls have been refused; None: none was within the last minute."""
+        return now_s - self.since_s if self.since_s is not None and now_s - self.last_s <= RECENT_S else None
 
     @property
     def turn_s(self) -> float:

@@ -288,6 +288,7 @@ class Launch:
                 policy=keeper,
                 disk_troubles=self.watcher.disk_troubles,
                 note=self.watcher.operator,
+                lag=house.listener.lag,
             )
             nursery.start_soon(keep_calibrated, proxy)
             nursery.start_soon(keep_advised, proxy)

@@ -93,6 +93,17 @@ async def test_a_loop_that_waits_is_idle() -> None:
     assert not lag.is_overloaded
 
 
+async def test_refusals_are_those_of_one_overload_until_a_minute_passes_without_one() -> None:
+    lag = LoopLag(0.01)
+    assert lag.refuses_s(5.0) is None
+    for at_s in (10.0, 60.0, 115.0):
+        lag.noted(at_s)
+    assert lag.refuses_s(120.0) == 110.0
+    assert lag.refuses_s(176.0) is None
+    lag.noted(180.0)
+    assert lag.refuses_s(181.0) == 1.0
+
+
 async def test_callers_are_told_to_come_back_later_the_longer_the_lag_is() -> None:
     some, much = await lag_of(*[(0.06, 0.06)] * 40), await lag_of(*[(0.9, 0.06)] * 40)
 
@@ -161,6 +172,7 @@ async def test_while_the_loop_lags_new_calls_get_503_at_once_and_those_in_progre
         assert header(headers, b"retry-after") != [] != header(kept_headers, b"retry-after")
         assert await begun.answer() == (200, [(b"content-length", b"100")], b"x" * 100)
         assert house.listener.lag.refused == 2
+        assert house.listener.lag.refuses_s(trio.current_time()) is not None
 
 
 async def test_a_connection_whose_call_was_refused_serves_the_next() -> None:

@@ -94,7 +94,8 @@ def header(found: dict[str, Any]) -> str:
         f"{waiting}, {found['inflight']:,} of {found['cap']:,} in flight, "
         f"{counted(found['agents'], 'agent')}, {calls['per_min']:,} calls/min",
         f"{counted(calls['ended'], 'call')} since the start: {calls['rejected']:,} rejected, "
-        f"{calls['failed']:,} failed, {calls['left']:,} left by their agents",
+        f"{calls['failed']:,} failed, {calls['left']:,} left by their agents"
+        + (f"; {calls['unread']:,} refused unread for overload" if calls["unread"] else ""),
     ]
     lines += [f"! {notice['text']}" for notice in found["notices"]]
     return "".join(f"{visible(line)}\n" for line in lines)

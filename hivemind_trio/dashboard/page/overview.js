@@ -113,7 +113,7 @@ function figures() {
     figure("in flight", "inflight", whole(now.inflight), `of ${whole(now.cap)}`),
     figure("calls", "rate", whole(now.calls.per_min), "/min"),
     figure("failed since the start", "failed", whole(now.calls.failed), `of ${whole(now.calls.ended)}`),
-    figure("rejected since the start", "rejected", whole(now.calls.rejected), ""),
+    figure("rejected since the start", "rejected", whole(now.calls.rejected), now.calls.unread ? `and ${whole(now.calls.unread)} unread, for overload` : ""),
     usage ? figure("cost of the last hour", "cost", money(usage.cost), "") : null,
     usage ? figure("wait p95 of the last hour", "wait", span(usage.wait_p95_s), "") : null);
 }

@@ -122,7 +122,7 @@ def status(views: Sequence[StatusView], program: Program, agents: int) -> Status
 
 
 _NOTICES: Final = (
-    *("worker", "disk", "store", "node", "policies"),
+    *("worker", "disk", "overload", "store", "node", "policies"),
     *("unreachable", "circuit", "paused", "standstill", "budget"),
 )
 """Kinds, the worst first."""

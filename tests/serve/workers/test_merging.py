@@ -56,7 +56,7 @@ def status(**other: Any) -> StatusView:
     view = StatusView(
         version="0", pid=1, address="", policy=PolicyView(path="", hash=""), journal=None, started_at=None,
         uptime_s=0.0, draining=False, waiting=2, inflight=1, cap=4, agents=1, held=1, oldest_wait_s=None,
-        calls=CallCounts(ended=1, rejected=0, failed=0, left=0, per_min=1), providers=(PROVIDER,), lanes=(),
+        calls=CallCounts(ended=1, rejected=0, failed=0, left=0, per_min=1, unread=3), providers=(PROVIDER,), lanes=(),
         agent_limits=(), notices=(),
     )  # fmt: skip
     return attrs.evolve(view, **other)

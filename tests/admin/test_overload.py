@@ -1,0 +1,39 @@
+"""Status of a proxy that refuses calls because its CPU cannot keep up."""
+
+from __future__ import annotations
+
+import attrs
+import msgspec
+import pytest
+import trio
+
+from hivemind_trio.admin import show
+from hivemind_trio.admin.operated import NoArguments
+from hivemind_trio.cli.control.status import header
+from hivemind_trio.listen import LoopLag
+
+from .test_forecast import SHIPPED, served
+
+pytestmark = pytest.mark.slow
+
+
+async def test_the_status_says_how_many_calls_were_refused_unread_and_since_when() -> None:
+    async with served(SHIPPED[0]) as proxy:
+        lag = LoopLag(0.01)
+        proxy = attrs.evolve(proxy, lag=lag)
+        before = await show.status(proxy, NoArguments())
+        for _ in range(7):
+            lag.refuse()
+        lag.noted(trio.current_time() - 30)
+        lag.noted(trio.current_time() - 1)
+        view = await show.status(proxy, NoArguments())
+
+    assert (before.calls.unread, before.notices) == (0, ())
+    assert view.calls.unread == 7
+    (notice,) = view.notices
+    assert notice.kind == "overload"
+    assert "for 30 s calls have been refused unread (503 `proxy-overloaded`)" in notice.text
+    assert notice.since_at is not None
+    shown = header(msgspec.to_builtins(view))
+    assert "; 7 refused unread for overload" in shown
+    assert "! the proxy's CPU cannot keep up" in shown
