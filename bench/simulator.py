@@ -2,7 +2,7 @@
 
 Budget: 10,000 calls in a second of CPU, of a plain policy and a provider that is never unkind, without the audit.
 
-    python -m bench.simulator [--agents 300] [--turns 20] [--seed 1]
+    python -m bench.simulator [--agents 300] [--turns 20] [--seed 1] [--json bench/results/simulator.json]
 
 A call is a request of an agent, its wait, its attempt at a simulated provider and the answer. Three agents ask for
 every slot, so two in three calls wait. The calls of functions are counted in a run of their own, Python's and C's: they
@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from time import process_time_ns
 from types import FrameType
 from typing import Any, NamedTuple
 
 from hivemind_trio.policy import MemoryFiles, Program, check
 from hivemind_trio.sim import Amount, Figures, Fleet, Scenario, Traits, UpstreamSpec, World
+
+from .tables import Table, provenance, write
 
 SECOND_NS = 1_000_000_000
 AGENTS_PER_SLOT = 3
@@ -86,6 +89,7 @@ def main(arguments: list[str] | None = None) -> Measured:
     parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
 
     found = measure(options.agents, options.turns, seed=options.seed, runs=options.runs)
@@ -93,6 +97,11 @@ def main(arguments: list[str] | None = None) -> Measured:
         f"{found.calls:,} calls: {found.per_second:,.0f} in a second of CPU, "
         f"{found.functions:.0f} functions called for each  {found.digest}"
     )
+    if options.json is not None:
+        row = {"calls": found.calls, "per_second": round(found.per_second), "functions": round(found.functions, 1)}
+        table = Table(title="Simulated calls", head=(), rows=(), figures=[row])
+        made = provenance(seed=options.seed, runs=options.runs)
+        write([table], made, title="Simulator", md=None, data=options.json)
     return found
 
 

@@ -88,6 +88,25 @@ def test_what_is_left_of_an_overloaded_proxy_is_what_was_measured() -> None:
     assert {row["closed"] + row["waited in vain"] + row["other"] for row in fates} == {0}
 
 
+def test_the_speed_of_the_simulator_is_what_was_measured() -> None:
+    (row,) = rows("simulator")
+
+    assert said(r"shared machine reached ([\d,]+) \(\[figures\]\(results/simulator.json\)\)") == [
+        f"{row['per_second']}"
+    ]
+    assert said(r"A simulated call makes (\d+) function calls") == [f"{row['functions']:.0f}"]
+
+
+def test_the_times_of_checks_are_what_was_measured() -> None:
+    of = {(row["policy"], row["lines"]): row for row in rows("language")}
+    for policy in ("specific", "shadowed", "globs"):
+        few, many = of[policy, 200], of[policy, 5_000]
+        shown = [f"{few['check_ms']:.0f}", f"{many['check_ms']:.0f}", f"{many['read']:.0%}", f"{many['analysis']:.0%}"]
+        assert said(rf"\| `{policy}` \| ([\d,]+) ms \| ([\d,]+) ms \| (\d+%) \| (\d+%) \|") == shown
+        assert few["check_ms"] < 50
+        assert many["check_ms"] < 2_000
+
+
 @pytest.mark.parametrize("part", sorted(path.stem for path in (ROOT / "bench/results").glob("*.json")))
 def test_a_table_was_written_together_with_its_figures(part: str) -> None:
     """The Markdown names the same day, and has a line for each title: nobody wrote into one of the two by hand."""
