@@ -54,6 +54,14 @@ def assert_it_mends(text: str, found: Diagnostic) -> None:
 # ---- each slip ----
 
 MENDED = {
+    "a glob without its first quote before more of its line": (
+        'provider anthropic { serves [*"]; concurrency 4 }\n',
+        'provider anthropic { serves ["*"]; concurrency 4 }\n',
+    ),
+    "a name without its first quote before more of its line": (
+        'provider anthropic { serves [claude"]; concurrency 4 }\n',
+        'provider anthropic { serves ["claude"]; concurrency 4 }\n',
+    ),
     "a glob without its first quote": (
         'provider anthropic { serves ["*-mini", claude-*"] }\n',
         'provider anthropic { serves ["*-mini", "claude-*"] }\n',

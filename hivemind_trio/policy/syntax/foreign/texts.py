@@ -21,6 +21,8 @@ _CLOSED_TEXT: Final = re.compile(r'((?:[^"\\]|\\["\\])*)"')
 _PATTERN: Final = re.compile(r"/([^/\s][^/\n]*)/[gimsuxy]{0,3}(?![^\s;,{}\[\]()])")
 _GLOB: Final = re.compile(r"[^\s;,{}\[\]()\"#=~<>!:]*")
 _CLOSERS: Final = re.compile(r"[\])};,\s]*\Z")
+_BEHIND_A_TEXT: Final = re.compile(r"\s*(?:[\])};,]|\Z)")
+"""Rest of a line behind the last quote of a text."""
 _ADDRESS: Final = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?![0-9.])")
 
 
@@ -49,7 +51,7 @@ def unended(speller: Speller, piece: Lexeme) -> bool:
     last = speller.last
     start = piece.span.start
     inner = speller.text[start + 1 : speller.line_end(start)]
-    if last is not None and last.type == "NAME" and last.span.end == start and _CLOSERS.match(inner):
+    if last is not None and last.type == "NAME" and last.span.end == start and _BEHIND_A_TEXT.match(inner):
         speller.out.pop()
         return _ended(speller, last.span.start, last.span.start, start, piece, "begun")
     return _ended(speller, start, start + 1, start + 1 + _text_end(speller, inner), piece, "closed")
@@ -160,7 +162,7 @@ def glob(speller: Speller, piece: Lexeme) -> bool:
         start = last.span.start
         speller.out.pop()
     end = found.end()
-    if speller.text[end : end + 1] == '"' and _CLOSERS.match(speller.text[end + 1 : speller.line_end(end)]):
+    if speller.text[end : end + 1] == '"' and _BEHIND_A_TEXT.match(speller.text[end + 1 : speller.line_end(end)]):
         last_quote = attrs.evolve(piece, span=Span(piece.span.source, end, end + 1))
         return _ended(speller, start, start, end, last_quote, "begun")
     span = speller.span_of(start, found.end(), piece)
