@@ -33,27 +33,60 @@ class ControlSocket:
 
     sock: socket.socket
     path: Path
+    link: Path | None = None
+    """Link to it in the runtime directory, by which commands find it; None: it is there itself, or there is none."""
 
     @classmethod
-    def open(cls, name: str, port: int) -> ControlSocket:
+    def open(cls, name: str, port: int, path: Path | None = None) -> ControlSocket:
         """Return the socket of a proxy; where another proxy of the same policy has it, one named by the port, too.
 
         Args:
             name: As `socket_name` returned it.
             port: Of the agents' listener.
+            path: Where it is, with a link to it in the runtime directory; None: in the runtime directory.
 
         Raises:
             SocketUnavailable: It cannot be made.
         """
+        if path is not None:
+            return cls(bind_control(path), path, _linked(path, name, port))
         try:
-            folder = runtime_folder()
+            usual = _usual_path(name, port)
         except RuntimeError as error:
             help_text = "set XDG_RUNTIME_DIR to a folder that can be written to"
             raise SocketUnavailable(f"no place for a control socket: {error}", help_text) from None
-        path = folder / f"{name}{SUFFIX}"
-        if is_listening(path):
-            path = folder / f"{name}-{port}{SUFFIX}"
-        return cls(bind_control(path), path)
+        return cls(bind_control(usual), usual)
+
+    def remove(self) -> None:
+        """Remove it from the file system: the next proxy need not find out that nobody listens."""
+        for path in (self.link, self.path):
+            if path is not None:
+                with suppress(OSError):
+                    path.unlink()
+
+
+def _usual_path(name: str, port: int) -> Path:
+    """Return the path in the runtime directory.
+
+    Raises:
+        RuntimeError: There is no such directory.
+    """
+    path = runtime_folder() / f"{name}{SUFFIX}"
+    return path.with_name(f"{name}-{port}{SUFFIX}") if is_listening(path) else path
+
+
+def _linked(path: Path, name: str, port: int) -> Path | None:
+    """Return a new link to a socket in the runtime directory; None: there can be none."""
+    try:
+        link = _usual_path(name, port)
+        if link == path:
+            return None
+        link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(path)
+    except (OSError, RuntimeError):
+        return None
+    return link
 
 
 def control_url(sock: socket.socket) -> str:
@@ -87,8 +120,6 @@ async def open_control(
                 await nursery.start(Listener(app, BOUNDS).run, sockets)
             yield
         finally:
-            # Before the process ends, or the next one would have to find out that nobody listens.
             if where is not None:
-                with suppress(OSError):
-                    where.path.unlink()
+                where.remove()
             nursery.cancel_scope.cancel()

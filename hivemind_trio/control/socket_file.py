@@ -77,7 +77,9 @@ def bind_control(path: Path) -> socket.socket:
                 fresh.unlink()
             raise
     except OSError as error:
-        help_text = "set XDG_RUNTIME_DIR or XDG_STATE_HOME to a folder that can be written to"
+        help_text = (
+            'name a folder that can be written to by XDG_RUNTIME_DIR, XDG_STATE_HOME or `server { admin "unix:/path" }`'
+        )
         raise SocketUnavailable(f"no control socket at {path}: {error.strerror or error}", help_text) from None
     return sock
 

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Protocol, final
 
 import attrs
@@ -83,8 +84,10 @@ class Doors:
         """
         where = None
         try:
-            if self.server().has_control:
-                where = ControlSocket.open(socket_name(self.policy, self.port), self.port)
+            server = self.server()
+            if server.has_control:
+                path = Path(server.control_path) if server.control_path is not None else None
+                where = ControlSocket.open(socket_name(self.policy, self.port), self.port, path)
         except SocketUnavailable as unavailable:
             told.say_control(unavailable)
         probes = health_routes(self.is_ready)

@@ -202,7 +202,7 @@ class _Proposer:
 
     def _of_slot(self, slot: Slot, *, within: bool = False) -> Iterator[Proposal]:
         match slot.type:
-            case Type.WORD | Type.PARTITION | Type.COUNT_OR_AUTO | Type.ADDRESS_OR_OFF:
+            case Type.WORD | Type.PARTITION | Type.COUNT_OR_AUTO | Type.ADDRESS_OR_OFF | Type.CONTROL_ADDRESS:
                 yield from (Proposal(choice, Sort.CHOICE) for choice in slot.words)
             case Type.REF | Type.REFS:
                 yield from self._names(slot.words[0])

@@ -49,6 +49,7 @@ class Type(Enum):
     STORE_URL = auto()
     ADDRESS = auto()
     ADDRESS_OR_OFF = auto()
+    CONTROL_ADDRESS = auto()
     HOSTS = auto()
     IP_ADDRESS = auto()
     NETWORKS = auto()
@@ -91,6 +92,7 @@ SHOWN: Final[Mapping[Type, str]] = MappingProxyType(
         Type.STORE_URL: "a quoted URL that begins with `redis://` or `rediss://`, or `env(NAME)` that holds one",
         Type.ADDRESS: 'a quoted address, `"127.0.0.1:8787"`',
         Type.ADDRESS_OR_OFF: 'a quoted address, `"127.0.0.1:8787"`, or `off`',
+        Type.CONTROL_ADDRESS: 'a quoted address, `"127.0.0.1:8788"`, `"unix:/path"`, or `off`',
         Type.HOSTS: 'a list of host names, `["llm.example.com"]`',
         Type.TIMEZONE: 'a quoted time zone, `"Europe/Paris"`',
         Type.CLOCK: "a time of day such as `22:30`",
@@ -246,10 +248,11 @@ SERVER: Final[Mapping[str, Setting]] = {
         "the last address there that is not in this list. Calls for which the two differ are 400.",
     ),
     "admin": Setting(
-        args=(_slot(Type.ADDRESS_OR_OFF, "off"),),
+        args=(_slot(Type.CONTROL_ADDRESS, "off"),),
         options={"token": SECRETS},
-        doc="Address of the control API, beside its Unix socket. Every request needs a `token`, on loopback too. With "
-        "`off` there is no control API, and no socket either.",
+        doc="Address of the control API, beside its Unix socket. Every request needs a `token`, on loopback too. "
+        '`"unix:/path"` puts the socket there, where only this user may connect. With `off` there is no control API, '
+        "and no socket either.",
     ),
     "metrics": Setting(
         args=(_slot(Type.ADDRESS_OR_OFF, "off"),),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from datetime import datetime
 from functools import partial
@@ -256,6 +257,22 @@ async def test_without_a_place_for_the_socket_calls_are_served_all_the_same(
             assert (await agents.post("/v1/messages", json=BODY)).status_code == 200
 
     assert "XDG_RUNTIME_DIR" in said["help"]
+
+
+async def test_the_socket_is_where_the_policy_has_it_and_commands_find_it(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    path, place = policy(tmp_path, provider.url), tmp_path / "deep" / "control.sock"
+    path.write_text(path.read_text() + f'server {{ admin "unix:{place}" }}\n')
+    async with serving("--policy", path, env=runtime) as proxy:
+        assert mode(place) == 0o600
+        found = await command(runtime, "status", "--json")
+        named = await command(runtime, "status", "--policy", str(path), "--json")
+        proxy.signal(signal.SIGTERM)
+        assert await proxy.ended() == 0
+    assert (found[0], named[0]) == (0, 0)
+    assert not there(place)
+    assert os.listdir(Path(runtime["XDG_RUNTIME_DIR"]) / "hivemind-trio") == []
 
 
 async def test_a_path_longer_than_the_system_takes_is_reached(tmp_path: Path, provider: SimulatedProvider) -> None:

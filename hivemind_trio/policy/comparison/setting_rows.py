@@ -145,6 +145,12 @@ _SERVER: Final[Mapping[str, Row]] = {
         ordered=False,
         lowered=NEXT_START,
     ),
+    "control_path": Row(
+        setting="admin path",
+        show=or_none(quote, "in the runtime directory"),
+        ordered=False,
+        lowered=NEXT_START,
+    ),
     "has_control": Row(
         setting="admin socket",
         show=lambda has_control: "on" if has_control else "off",

@@ -436,6 +436,17 @@ class Reader:
             return None
         return self._address(value, slot)
 
+    def _control_address(self, value: Value, slot: Slot) -> tuple[str, int] | str | None:
+        """Return a path for `"unix:/path"`, and None for `off`."""
+        if not isinstance(value, String) or not value.value.startswith("unix:"):
+            return self._address_or_off(value, slot)
+        path = value.value.removeprefix("unix:").removeprefix("//")
+        if not path.startswith("/") or path.endswith("/"):
+            help_ = 'write one such as `"unix:/run/hivemind-trio/team.sock"`'
+            self.report.add("HM217", "this is not the absolute path of a socket", value.span, help=help_)
+            raise Unreadable
+        return path
+
     def _hosts(self, value: Value, slot: Slot) -> tuple[str, ...]:
         names = []
         for item in self._some_items(value, slot):
@@ -635,7 +646,7 @@ class Reader:
                 help_ = f"write `{put}`: a name has no quotes"
             case Type.REF, Quantity():
                 help_ = f"declare one, `{declared_as(slot.words[0], 'NAME')}`, and write its name"
-            case Type.ADDRESS | Type.ADDRESS_OR_OFF, Quantity(text=text) if text.isdecimal():
+            case Type.ADDRESS | Type.ADDRESS_OR_OFF | Type.CONTROL_ADDRESS, Quantity(text=text) if text.isdecimal():
                 put = f'"127.0.0.1:{text}"'
                 help_ = f"write `{put}`"
             case Type.CLOCK, (Quantity(text=text) | String(value=text)) if (clock := as_clock(text)) is not None:
@@ -692,6 +703,7 @@ _READERS: Final[dict[Type, Callable[[Reader, Any, Slot], Any]]] = {
     Type.STORE_URL: Reader._store_url,
     Type.ADDRESS: Reader._address,
     Type.ADDRESS_OR_OFF: Reader._address_or_off,
+    Type.CONTROL_ADDRESS: Reader._control_address,
     Type.HOSTS: Reader._hosts,
     Type.IP_ADDRESS: Reader._ip_address,
     Type.NETWORKS: Reader._networks,

@@ -375,7 +375,7 @@ def _exposure(declarations: SymbolTable, report: DiagnosticCollector) -> None:
     if listen is not None and not is_loopback(listen.value[0]):
         exposed_at(declarations, listen.span, report)
     admin = declarations.one(server, "admin")
-    if admin is not None and admin.value is not None and not admin.options.get("token"):
+    if admin is not None and isinstance(admin.value, tuple) and not admin.options.get("token"):
         host, port = admin.value
         put = f'"{f"[{host}]" if ":" in host else host}:{port}" token env(HIVEMIND_ADMIN_TOKEN)'
         report.add(

@@ -354,6 +354,8 @@ class Server:
     """Proxies whose word for `client.address` is believed: first and last address of each network."""
     admin: tuple[str, int] | None = None
     """Address of the control API; None: only its Unix socket."""
+    control_path: str | None = None
+    """Absolute path of the control API's Unix socket; None: in the runtime directory."""
     has_control: bool = True
     """False: there is no control API, and no socket of it either."""
     admin_tokens: tuple[SecretRef, ...] = ()

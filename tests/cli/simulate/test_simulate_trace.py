@@ -15,6 +15,7 @@ import trio
 from hivemind_trio.model import Api, Outcome, RecordedCall, Usage
 from hivemind_trio.store import open_journal
 from hivemind_trio.store.journal.journal_file import JournalFile
+from hivemind_trio.store.journal.tables import VERSION
 from tests.cli.conftest import Run
 from tests.store.written import CALL, moved, tell
 
@@ -233,7 +234,7 @@ def test_a_journal_that_is_being_written_is_read(run: Run, files: Path) -> None:
             ("team.hmp", "--trace", "team.hmp"),
             "--trace team.hmp: not a journal\n  name a file that",
         ),
-        (("team.hmp", "--trace", "newer.journal"), "version 9, and this hivemind-trio knows up to 8"),
+        (("team.hmp", "--trace", "newer.journal"), f"version {VERSION + 1}, and this hivemind-trio knows up to"),
         (("team.hmp", "--trace", "empty.journal"), "has no calls"),
         (("team.hmp", "--trace", "counts.journal"), "has only calls that need no slot"),
         (("--trace", "team.journal"), "simulate team.hmp --trace team.journal"),
@@ -250,7 +251,7 @@ def test_what_cannot_be_replayed_is_told_with_what_to_do_instead(
     write(files / "counts.journal", [attrs.evolve(call, needs_slot=False, attempts=()) for call in calls("a")])
     write(files / "newer.journal", calls("a"))
     with closing(sqlite3.connect(files / "newer.journal")) as database:
-        database.execute("PRAGMA user_version = 9")
+        database.execute(f"PRAGMA user_version = {VERSION + 1}")
     (files / "other.hmp").write_text('provider anthropic { key env(K); serves ["gpt-*"] }\n')
     (files / "bad.toml").write_text('[[agents]]\njournal = "team.hmp"\n')
     (files / "bad2.toml").write_text("[[upstream]]\nlatency = 5\n")

@@ -245,6 +245,10 @@ ROWS = {
         SERVER, 'admin "[::1]:8788" token env(T)', 'admin "127.0.0.1:8789" token env(T)', "admin", "changed",
         '"[::1]:8788"', '"127.0.0.1:8789"', "restart", "",
     ),
+    "a path of the control API": (
+        SERVER, "", 'admin "unix:/run/a.sock"', "admin path", "added", "in the runtime directory", '"/run/a.sock"',
+        "restart", "",
+    ),
     "no control API": (SERVER, "", "admin off", "admin socket", "changed", "on", "off", "restart", ""),
     "no metrics": (
         SERVER, 'metrics "[::1]:9464"', "metrics off", "metrics", "removed",
@@ -368,6 +372,7 @@ UNGUESSED: dict[str, Any] = {
     "hosts": ("a.example",),
     "forwarded_by": ((1, 2),),
     "admin": ("127.0.0.1", 8788),
+    "control_path": "/run/team.sock",
     "metrics": ("127.0.0.1", 9464),
     "api": Api.OPENAI,
     "serves": ("x",),

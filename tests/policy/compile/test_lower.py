@@ -401,6 +401,9 @@ SERVERS: dict[str, tuple[str, dict[str, Any]]] = {
     "no doors": (
         "admin off; metrics off", {"admin": None, "has_control": False, "metrics": None, "is_measured": False},
     ),
+    "a socket": (
+        'admin "unix:/run/team.sock"', {"admin": None, "has_control": True, "control_path": "/run/team.sock"},
+    ),
     "metrics alone": ('admin off; metrics "[::1]:9464"', {"metrics": ("::1", 9464), "is_measured": True}),
     "the control API alone": ("metrics off", {"has_control": True, "is_measured": True}),
     "unknown callers": ("unknown-agent deny", {"refuse_unknown": True}),
