@@ -42,7 +42,10 @@ class LeaseTerms:
 
     @property
     def learning_ms(self) -> int:
-        """Time for which a store that knows nothing believes what nodes say they have, and grants nothing."""
+        """Time for which a store that knows nothing believes what nodes say they have, and grants nothing.
+
+        Of a silence of all nodes a renewal counts.
+        """
         return self.gone_ms + self.grace_ms
 
 

@@ -57,6 +57,7 @@ class SharedPool:
             self._learn(run, now_ms)
         if own is not None and ask.epoch == own.epoch and ask.seq <= own.seq:
             return self._answer(ask, own)  # late or doubled: as it stands
+        self._skip_silence(now_ms)
         self._reclaim(ask.node, now_ms, present)
         known = own.share if own is not None and own.epoch == ask.epoch else 0
         cap = self._cap([ask.cap, *(row.cap for name, row in self.rows.items() if name != ask.node)])
@@ -111,6 +112,12 @@ class SharedPool:
         self._run, self._learns_since_ms = run, now_ms
         for row in self.rows.values():
             row.heard, row.seen_ms, row.suspect_ms = False, now_ms, None
+
+    def _skip_silence(self, now_ms: int) -> None:
+        """Learn for longer where no node was heard for more than a renewal: the store may have been away."""
+        if self._learns_since_ms is not None:
+            last_ms = max([self._learns_since_ms, *(row.seen_ms for row in self.rows.values())])
+            self._learns_since_ms += max(0, now_ms - last_ms - self.terms.renew_ms)
 
     def learns(self, nodes: int, now_ms: int) -> bool:
         """Return True while the store believes what nodes say that they have."""

@@ -41,6 +41,13 @@ if redis.call('HGET', KEYS[2], 'run') ~= run then
   for name, row in pairs(rows) do row.k, row.t, row.s = false, now, -1 save(name) end
 end
 if own and epoch == own.e and seq <= own.q then return answer(own, '') end
+local learns = tonumber(redis.call('HGET', KEYS[2], 'learns') or -1)
+if learns >= 0 then
+  local last = learns
+  for _, row in pairs(rows) do last = math.max(last, row.t) end
+  learns = learns + math.max(0, now - last - math.floor(grace / 3))
+  redis.call('HSET', KEYS[2], 'learns', learns)
+end
 
 for name, row in pairs(rows) do
   if name ~= node then
@@ -65,7 +72,6 @@ for name, row in pairs(rows) do
   if name ~= node then cap = math.min(cap, row.p) room = room - occupied(row) end
 end
 room = math.max(0, cap + room)
-local learns = tonumber(redis.call('HGET', KEYS[2], 'learns') or -1)
 local share
 if learns >= 0 and now - learns < gone + grace and heard < nodes then
   share = keep

@@ -60,6 +60,29 @@ def test_I1_whatever_is_lost_killed_or_wiped_no_more_calls_are_in_flight_than_th
     assert fleet.peak <= fleet.cap
 
 
+def test_I1_slots_of_a_node_stand_that_a_wiped_store_has_not_heard_before_it_went_away() -> None:
+    fleet = lossy(made(11140))
+    assert fleet.peak <= fleet.cap
+
+
+def test_time_in_which_no_node_reaches_a_wiped_store_is_no_time_to_learn() -> None:
+    pool = SharedPool(TERMS)
+
+    def asks(node: str, seq: int, keep: int, now_ms: int) -> ShareAnswer:
+        ask = ShareRequest(
+            node=node, epoch=1, seq=seq, cap=4, nodes=3, keep=keep, held=0, demand=4, target=4, owed=0, floor=0
+        )
+        return pool.sync(ask, now_ms, "1", ("first", "late"))
+
+    assert asks("first", 1, 1, 1_000).learning
+    # The store is away; the node that reaches it first after that gets nothing that the other one may have.
+    back_ms = 1_000 + 10 * TERMS.learning_ms
+    assert (asks("first", 2, 1, back_ms).share, asks("late", 1, 3, back_ms + 100).share) == (1, 3)
+    # A third node never reports: one that asks no more often than it must gets what is free after the learning time.
+    times_ms = range(back_ms + 300, back_ms + TERMS.learning_ms + 300, TERMS.renew_ms)
+    assert [asks("late", 2 + i, 0, at_ms).share for i, at_ms in enumerate(times_ms)] == [0] * 6 + [3, 3]
+
+
 class Unfenced(SharedPool):  # a late report counts like a new one
     def sync(self, ask: ShareRequest, now_ms: int, run: str, present: Container[str]) -> ShareAnswer:
         own = self.rows.get(ask.node)
