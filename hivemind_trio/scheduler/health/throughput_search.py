@@ -1,17 +1,22 @@
 """Hill climb on throughput: does a higher concurrency limit finish more work per second?
 
 Throughput at a limit is the limit over the mean duration (Little's law). A limit is measured by a cohort: successes of
-attempts granted at it, while it is the constraint. Durations are compared as logarithms, and a step up is taken back
-only if they rule out that it helped: a few answers of very different lengths say little (after Netflix's
-concurrency-limits and BBR's bandwidth probing, with a test of significance instead of a threshold).
+attempts granted at it, while it is the constraint. Durations are divided by what the lengths of the answers explain
+(`answer_duration.py`) and compared as logarithms, and a step up is taken back only if they rule out that it helped
+(after Netflix's concurrency-limits and BBR's bandwidth probing, with a test of significance instead of a threshold).
+What is measured of the best limit is added up while the provider stays the same: the luckiest of several small cohorts
+would be no measure to hold others to.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from math import ceil, exp, inf, log, sqrt
 from typing import Final, final
 
 import attrs
+
+from .answer_duration import AnswerDuration
 
 SECOND_NS: Final = 1_000_000_000
 
@@ -24,7 +29,7 @@ FEW_SHARE: Final = 0.25
 SURE_EARLY: Final = 3.0
 """The same if they are plain: few successes, and the standard errors by which they differ from the threshold."""
 APART: Final = 1.5
-"""Factor between two limits below which they are not compared."""
+"""Factor between two limits from which on the higher one has to pay for itself; below it, it must only do no harm."""
 GAIN: Final = 0.2
 """Growth of throughput that is asked for, as a share of the growth of the limit."""
 KEPT: Final = 0.9
@@ -33,6 +38,8 @@ SURE: Final = 1.5
 """Standard errors by which a difference has to be exceeded to be believed."""
 LINEAR: Final = 0.8
 """Share of the growth of a limit by which throughput has to grow to be in proportion."""
+ANSWERS_MAX: Final = 64
+"""Answers that are kept of a limit."""
 STEP_DOWN: Final = 0.7
 STEP_FAR_DOWN: Final = 0.5
 """The same where more at once finished plainly less."""
@@ -77,29 +84,56 @@ class Moments:
 
 @final
 @attrs.define(eq=False)
-class _Cohort:
-    """Durations of the successes at one limit, whole and per token of output."""
+class Cohort:
+    """Successes at one limit: their tokens of output and durations, the latest of them."""
 
     began_ns: int
     limit: int
-    whole: Moments = attrs.field(factory=Moments, init=False)
-    per_token: Moments = attrs.field(factory=Moments, init=False)
+    count: int = attrs.field(default=0, init=False)
+    _answers: deque[tuple[int, int]] = attrs.field(factory=lambda: deque(maxlen=ANSWERS_MAX), init=False)
 
     def add(self, tokens: int, lasted_ns: int) -> None:
-        self.whole.add(max(1, lasted_ns))
-        self.per_token.add(max(1, lasted_ns) / max(1, tokens))
+        """Take in a success."""
+        self._answers.append((tokens, max(1, lasted_ns)))
+        self.count += 1
+
+    def teach(self, usual: AnswerDuration) -> None:
+        """Add these answers to what is usual, as if they had been served at the usual speed."""
+        slowness = self._slowness(*usual.fit()).usual if usual.is_known else 1.0
+        for tokens, lasted_ns in self._answers:
+            usual.add(tokens, lasted_ns / slowness)
+
+    def join(self, older: Cohort) -> None:
+        """Take in what was measured at the same limit before."""
+        self._answers = deque([*older._answers, *self._answers], maxlen=ANSWERS_MAX)
 
     @property
     def usual_ns(self) -> float:
-        return self.whole.usual
+        """Geometric mean of the durations."""
+        moments = Moments()
+        for _, lasted_ns in self._answers:
+            moments.add(lasted_ns)
+        return moments.usual
 
-    def gain(self, best: _Cohort) -> tuple[float, float]:
+    @property
+    def mean_ns(self) -> float:
+        """Arithmetic mean of the durations."""
+        return sum(lasted_ns for _, lasted_ns in self._answers) / len(self._answers)
+
+    def gain(self, best: Cohort, usual: AnswerDuration) -> tuple[float, float]:
         """Return the logarithm of this throughput over another, and the standard error of it."""
-        # Of the two measures the one that scatters less: some answers take a time for each token, others do not.
-        mine, its = self.whole, best.whole
-        if self.per_token.error + best.per_token.error < mine.error + its.error:
-            mine, its = self.per_token, best.per_token
-        return log(self.limit / best.limit) + its.mean - mine.mean, sqrt(mine.error + its.error)
+        fixed, per_token = usual.fit()
+        mine, its = self._slowness(fixed, per_token), best._slowness(fixed, per_token)
+        known = mine.count + its.count - 2
+        # The lengths have been fitted by two numbers, which takes up two of what is known.
+        error = (mine.error + its.error) * known / (known - 2) if known > 2 else inf
+        return log(self.limit / best.limit) + its.mean - mine.mean, sqrt(error)
+
+    def _slowness(self, fixed: float, per_token: float) -> Moments:
+        moments = Moments()
+        for tokens, lasted_ns in self._answers:
+            moments.add(lasted_ns / max(1.0, fixed + per_token * tokens))
+        return moments
 
 
 @final
@@ -119,19 +153,23 @@ class ThroughputSearch:
     """When a limit that cannot be raised is compared with a lower one."""
     _explored_ns: int = attrs.field(default=STAY_NS, init=False)
     """Time until the next comparison; doubled each time that fewer are not as good."""
-    _best: _Cohort | None = attrs.field(default=None, init=False)
-    _cohort: _Cohort | None = attrs.field(default=None, init=False)
+    _usual: AnswerDuration = attrs.field(factory=AnswerDuration, init=False)
+    best_cohort: Cohort | None = attrs.field(default=None, init=False)
+    _cohort: Cohort | None = attrs.field(default=None, init=False)
     _moved_ns: int | None = attrs.field(default=-1, init=False)
     """When the limit began to bind, or was changed; None: it does not bind."""
     _grants: int = attrs.field(default=0, init=False)
     """Attempts granted since then."""
     _filled_ns: int | None = attrs.field(default=None, init=False)
     """When they were half of the limit; None: they are not yet. Those from before have to end first."""
+    _ended: int = attrs.field(default=0, init=False)
+    """Successes since then."""
 
     def moved(self, now_ns: int) -> None:
         """Note that the limit has changed."""
         self._cohort, self._moved_ns = None, now_ns
-        self._grants, self._filled_ns = 0, None
+        self._grants = self._ended = 0
+        self._filled_ns = None
 
     def on_granted(self, limit: int, now_ns: int) -> None:
         """Count an attempt that begins."""
@@ -165,56 +203,63 @@ class ThroughputSearch:
         """
         if self._moved_ns is None:
             self.moved(now_ns)
+        self._ended += self._filled_ns is not None
         moved_ns = now_ns if self._moved_ns is None else self._moved_ns
         if granted_ns < moved_ns:
             return self._give_up(limit, now_ns)
         cohort = self._cohort
         if cohort is None or cohort.limit != limit:
-            cohort = self._cohort = _Cohort(moved_ns, limit)
+            cohort = self._cohort = Cohort(moved_ns, limit)
         cohort.add(tokens, now_ns - granted_ns)
         given_up = self._give_up(limit, now_ns)
         if given_up is not None:
             return given_up
-        best = self._best
+        best = self.best_cohort
         is_late = best is not None and now_ns - cohort.began_ns > SLOWER * best.usual_ns
         enough = max(LEAST, ceil(SHARE * limit))
-        if cohort.whole.count < enough and not (cohort.whole.count >= LEAST and is_late) and not self._is_plain(cohort):
+        if cohort.count < enough and not (cohort.count >= LEAST and is_late) and not self._is_plain(cohort):
             return None
         self.moved(now_ns)
         return self._judge(cohort, best, now_ns, is_capped=is_capped)
 
     def _give_up(self, limit: int, now_ns: int) -> int | None:
         """Step back if hardly any attempt at a higher limit has ended in a multiple of the usual time."""
-        best, filled_ns = self._best, self._filled_ns
+        best, filled_ns = self.best_cohort, self._filled_ns
         if best is None or filled_ns is None or self._moved_ns is None or limit < APART * best.limit or self.is_down:
             return None
-        ended = self._cohort.whole.count if self._cohort is not None else 0
-        if now_ns - filled_ns <= limit / best.limit * best.usual_ns or ended >= limit / 2:
+        waited_ns = now_ns - filled_ns
+        if waited_ns <= limit / best.limit * best.usual_ns:
+            return None
+        expected = waited_ns * best.limit / best.mean_ns * (1 + GAIN * (limit / best.limit - 1))
+        if self._ended >= expected - SURE_EARLY * sqrt(expected):  # as of a Poisson process
             return None
         return self._take_back(best, self._moved_ns, 0.0, now_ns)
 
-    def _is_plain(self, cohort: _Cohort) -> bool:
+    def _is_plain(self, cohort: Cohort) -> bool:
         """Return True if a few successes leave no doubt."""
-        best, count = self._best, cohort.whole.count
+        best, count = self.best_cohort, cohort.count
         if count < max(FEW, ceil(FEW_SHARE * cohort.limit)):
             return False
         if best is None:
             return True
-        gain, error = cohort.gain(best)
+        gain, error = cohort.gain(best, self._usual)
         if cohort.limit > best.limit:
             # The first to end are the short ones, and those that began when fewer were in flight.
             enough = SURE_EARLY * error if count >= EARLY_SHARE * cohort.limit else inf
             return gain - _asked(cohort, best) > enough or _asked(cohort, best) - gain > SURE_EARLY * error
         return cohort.limit < best.limit and abs(gain - log(KEPT)) > SURE_EARLY * error
 
-    def _judge(self, cohort: _Cohort, best: _Cohort | None, now_ns: int, *, is_capped: bool) -> int | None:
+    def _judge(self, cohort: Cohort, best: Cohort | None, now_ns: int, *, is_capped: bool) -> int | None:
+        gain, error = cohort.gain(best, self._usual) if best is not None else (0.0, inf)
+        cohort.teach(self._usual)
         if best is None:
-            self._best = cohort
+            self.best_cohort = cohort
             return 2 * cohort.limit if now_ns >= self.stays_until_ns else self._lower(cohort)
         if cohort.limit == best.limit:
-            self._best, self.is_down = cohort, False
-            gain, error = cohort.gain(best)
-            if abs(gain) > SURE_EARLY * error + log(CHANGED):
+            self.best_cohort, self.is_down = cohort, False
+            if abs(gain) <= SURE_EARLY * error + log(CHANGED):
+                cohort.join(best)
+            else:
                 self._stay_ns = self._explored_ns = STAY_NS
                 self.stays_until_ns = min(self.stays_until_ns, now_ns + STAY_NS)
                 self._explores_ns = min(self._explores_ns, now_ns + STAY_NS)
@@ -222,19 +267,21 @@ class ThroughputSearch:
                 self._explores_ns, self._explored_ns = now_ns + self._explored_ns, 2 * self._explored_ns
                 return self._lower(cohort)
             return 2 * cohort.limit if now_ns >= self.stays_until_ns else None
-        gain, error = cohort.gain(best)
         if cohort.limit > best.limit:
-            if cohort.limit < APART * best.limit:
-                return 2 * best.limit if now_ns >= self.stays_until_ns else None  # too near to tell them apart
-            if gain + SURE * error >= _asked(cohort, best):
+            asked, is_near = _asked(cohort, best), cohort.limit < APART * best.limit
+            if is_near and gain - SURE * error < asked:
+                if gain + SURE * error < 0:
+                    return self._take_back(best, cohort.began_ns, gain + SURE * error, now_ns)
+                return 2 * best.limit if now_ns >= self.stays_until_ns else None
+            if gain + SURE * error >= asked:
                 self._is_linear = gain >= LINEAR * log(cohort.limit / best.limit)
-                self._best, self._stay_ns = cohort, STAY_NS
+                self.best_cohort, self._stay_ns = cohort, STAY_NS
                 return 2 * cohort.limit
             return self._take_back(best, cohort.began_ns, gain + SURE * error, now_ns)
         if not self.is_down:
             return 2 * cohort.limit if now_ns >= self.stays_until_ns else None
         if gain - error >= log(KEPT):
-            self._best, self._explored_ns = cohort, STAY_NS
+            self.best_cohort, self._explored_ns = cohort, STAY_NS
             return self._lower(cohort)
         self.is_down = False
         self._is_linear = -gain >= LINEAR * log(best.limit / cohort.limit)
@@ -243,9 +290,9 @@ class ThroughputSearch:
     @property
     def best(self) -> int | None:
         """Limit of the highest throughput measured; None: there is none yet."""
-        return self._best.limit if self._best is not None else None
+        return self.best_cohort.limit if self.best_cohort is not None else None
 
-    def _take_back(self, best: _Cohort, began_ns: int, gain: float, now_ns: int) -> int:
+    def _take_back(self, best: Cohort, began_ns: int, gain: float, now_ns: int) -> int:
         """Return the limit to go on with after more than the best did not help.
 
         Args:
@@ -256,12 +303,12 @@ class ThroughputSearch:
         self._stay_ns = min(2 * self._stay_ns, STAY_MAX_NS)
         return self._lower(best, STEP_FAR_DOWN if gain < log(KEPT) else STEP_DOWN)
 
-    def _lower(self, best: _Cohort, step: float = STEP_DOWN) -> int:
+    def _lower(self, best: Cohort, step: float = STEP_DOWN) -> int:
         """Find out whether fewer do as well."""
         self.is_down = int(best.limit * step) < best.limit
         return max(1, int(best.limit * step))
 
 
-def _asked(cohort: _Cohort, best: _Cohort) -> float:
+def _asked(cohort: Cohort, best: Cohort) -> float:
     """Return the logarithm of the gain from which on a higher limit has helped."""
     return log(1 + GAIN * (cohort.limit / best.limit - 1))

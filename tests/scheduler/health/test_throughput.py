@@ -173,6 +173,97 @@ def test_a_higher_limit_of_which_few_attempts_were_granted_is_not_given_up() -> 
     assert climb.search.on_success(20, 100, granted_ns=climb.now_ns - 1, now_ns=late_ns) is None
 
 
+def test_a_higher_limit_is_not_given_up_for_a_few_long_answers() -> None:
+    climb = Climb(10)
+    for lasted_s in (1.0, 1.0, 16.0, 1.0, 1.0, 16.0, 1.0, 16.0):
+        granted_ns, climb.now_ns = climb.now_ns, climb.now_ns + int(lasted_s * SECOND_NS)
+        to = climb.search.on_success(10, 100, granted_ns=granted_ns, now_ns=climb.now_ns)
+    assert to == 20
+    climb.search.moved(climb.now_ns)
+    moved_ns = climb.now_ns
+    for _ in range(20):
+        climb.search.on_granted(20, moved_ns)
+
+    # Most of them take a second and some take long: twice the usual time says nothing about those.
+    found = [
+        climb.search.on_success(20, 100, granted_ns=moved_ns - 1, now_ns=moved_ns + number * SECOND_NS)
+        for number in (1, 2, 3, 7)
+    ]
+
+    assert found == [None] * 4
+
+
+class Lengths:
+    """Answers of lengths that differ by a factor of ten and more, at a provider that takes a time for each token."""
+
+    def __init__(self, limit: int, seed: int) -> None:
+        self.climb, self.random = Climb(limit), Random(seed)
+
+    def cohort(self, slowdown: float, most: int = 200) -> int | None:
+        """Like `Climb.cohort`."""
+        climb, began_ns = self.climb, self.climb.now_ns
+        for number in range(most):
+            tokens = round(self.random.lognormvariate(5, 1))
+            lasted_ns = int((0.5 + 0.02 * tokens) * slowdown * SECOND_NS)
+            granted_ns = began_ns + int(number / climb.limit * 3 * SECOND_NS)
+            climb.now_ns = max(climb.now_ns, granted_ns + lasted_ns)
+            to = climb.search.on_success(climb.limit, tokens, granted_ns=climb.now_ns - lasted_ns, now_ns=climb.now_ns)
+            if to is not None:
+                climb.limit = to
+                climb.search.moved(climb.now_ns)
+                return to
+        return None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_lengths_of_answers_do_not_pass_for_slowness(seed: int) -> None:
+    helped = Lengths(10, seed)
+    assert helped.cohort(1.0) == 20
+    assert helped.cohort(1.4) == 40, "twice as many take less than half as long again"
+    assert helped.climb.search.best == 20
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_slowness_does_not_pass_for_lengths_of_answers(seed: int) -> None:
+    useless = Lengths(10, seed)
+    assert useless.cohort(1.0) == 20
+    step = useless.cohort(1.95)
+
+    assert step == int(10 * STEP_DOWN), "twice as many take twice as long"
+
+
+def test_a_limit_a_little_higher_is_the_best_if_it_plainly_finishes_more() -> None:
+    climb = Climb(10)
+    climb.cohort(1.0, Random(1))
+    climb.limit = 12
+    climb.search.moved(climb.now_ns)
+
+    assert climb.cohort(0.9, Random(2)) == 24
+    assert climb.search.best == 12
+
+
+def test_a_limit_a_little_higher_is_taken_back_if_it_finishes_less() -> None:
+    climb = Climb(10)
+    climb.cohort(1.0, Random(1))
+    climb.limit = 12
+    climb.search.moved(climb.now_ns)
+
+    assert climb.cohort(1.6, Random(2)) in (int(10 * STEP_DOWN), int(10 * STEP_FAR_DOWN))
+
+
+def test_the_best_limit_is_measured_by_all_of_its_cohorts() -> None:
+    climb = Climb(10)
+    climb.cohort(1.0)
+    climb.search.stays_until_ns = 1 << 62
+    climb.limit = 10
+    climb.search.moved(climb.now_ns)
+    climb.cohort(1.1, most=16)  # as fast as before, as far as anybody can tell
+
+    best = climb.search.best_cohort
+    assert best is not None
+    assert 1.02 * SECOND_NS < best.usual_ns < 1.08 * SECOND_NS
+
+
 def test_a_limit_that_does_not_bind_is_not_measured() -> None:
     climb = Climb(10)
     for _ in range(100):
