@@ -13,6 +13,7 @@ provider refuses some at any concurrency, and the cut is in proportion to their 
 
 from __future__ import annotations
 
+from math import comb, sqrt
 from typing import Final, final
 
 import attrs
@@ -61,6 +62,10 @@ FAR: Final = 1.25
 CERTAIN_MIN: Final = 3
 CERTAIN: Final = 0.75
 """Attempts beyond a number, and the share of them refused, that make it a cap."""
+SURE: Final = 2.0
+"""Standard errors by which more at once have to be refused more often, to be the cause."""
+CHANCE: Final = 0.05
+"""Probability below which refusals are not taken for chance."""
 A_CAP: Final = 0.5
 """Share refused beyond a number, from which on it is taken for a cap."""
 
@@ -265,9 +270,12 @@ class Aimd:
         elif self._is_news(granted_ns, now_ns):
             # Fewer at once help by as much as fewer at once are refused less.
             beyond, of_beyond = self._share(LIKE * inflight, MANY, now_ns)
-            below, of_below = self._share(0, LIKE * inflight, now_ns)
-            excess = beyond / of_beyond - (below / of_below if of_below >= TRIES_MIN else 0.0)
-            if excess > 0:
+            below, of_below = self._share(0, LIKE * inflight, now_ns, latest=False)
+            if of_below < TRIES_MIN:
+                self._cut(outcome, beyond / of_beyond, now_ns)
+                return
+            excess, share = beyond / of_beyond - below / of_below, (beyond + below) / (of_beyond + of_below)
+            if excess > SURE * sqrt(share * (1 - share) * (1 / of_beyond + 1 / of_below)):
                 self._cut(outcome, excess, now_ns)
 
     def _keep(self, number: int, now_ns: int, *, certain: bool) -> None:
@@ -276,7 +284,8 @@ class Aimd:
             cap.number = min(cap.number, number)
         else:
             believed_ns = CAP_NS if certain or self._is_cap(number, now_ns) else 0
-            if cap is not None and cap.believed_ns and abs(number - cap.number) <= 1:
+            is_same = cap is not None and cap.believed_ns and abs(number - cap.number) <= 1
+            if cap is not None and is_same and (certain or self._is_caused(number, now_ns)):
                 believed_ns = min(2 * cap.believed_ns, CAP_MAX_NS)
             before = self._limit if cap is None or not cap.tested else max(self._limit, cap.before)
             cap = self._cap = _Cap(number, now_ns + (believed_ns or DOUBT_NS), now_ns, before, believed_ns)
@@ -308,6 +317,12 @@ class Aimd:
         refused, known = self._share(number + 1, MANY, now_ns)
         return known >= CERTAIN_MIN and refused >= CERTAIN * known
 
+    def _is_caused(self, number: int, now_ns: int) -> bool:
+        """Return True if attempts beyond the number are refused more often than chance explains."""
+        refused, known = self._share(number + 1, MANY, now_ns)
+        below, of_below = self._share(0, number + 1, now_ns, latest=False)
+        return _at_least(refused, known, (below + 1) / (of_below + 2)) <= CHANCE
+
     def _disprove(self, level: int, now_ns: int) -> None:
         """Drop a cap that an attempt beyond it was accepted under, and go on with the limit from before."""
         cap = self._cap
@@ -324,11 +339,15 @@ class Aimd:
         self._cut_ns = now_ns
         self._set(self._limit * (1 - self.settings.decrease * SEVERITY[outcome] * share), now_ns)
 
-    def _share(self, level: float, below: float, now_ns: int) -> tuple[int, int]:
-        """Return how many of the latest attempts at a concurrency in this range were refused, and of how many."""
+    def _share(self, level: float, below: float, now_ns: int, *, latest: bool = True) -> tuple[int, int]:
+        """Return how many attempts at a concurrency in this range were refused, and of how many.
+
+        Args:
+            latest: Only the latest are looked at: caps move.
+        """
         refused = known = 0
         for tried in reversed(self._tries.values()):
-            if known >= TRIES_MAX or now_ns - tried.granted_ns > TRIES_NS:
+            if latest and (known >= TRIES_MAX or now_ns - tried.granted_ns > TRIES_NS):
                 break
             if level <= tried.level < below:
                 refused += tried.refused is True
@@ -410,3 +429,8 @@ class Aimd:
         self._limit = min(float(self.high), max(float(self.settings.low), limit))
         if self.limit != before:
             self._search.moved(now_ns)
+
+
+def _at_least(refused: int, known: int, share: float) -> float:
+    """Return the probability of at least so many refusals of so many attempts, each refused with this probability."""
+    return sum(comb(known, one) * share**one * (1 - share) ** (known - one) for one in range(refused, known + 1))

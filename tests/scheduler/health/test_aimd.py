@@ -172,6 +172,50 @@ def test_refusals_at_random_leave_nearly_all_of_the_limit() -> None:
     assert served >= 0.4 * 120 * 64
 
 
+@pytest.mark.slow
+def test_a_number_that_was_believed_once_is_not_believed_again_for_one_refusal() -> None:
+    used = []
+    for seed in (1, 2, 3):
+        random = Random(seed)
+        world = World(
+            limiter(start=8, high=40),
+            lambda _, random=random: random.random() >= 0.22,  # type: ignore[misc]
+            lambda _, random=random: int(random.uniform(1, 3) * SECOND_NS),  # type: ignore[misc]
+            Outcome.OVERLOADED,
+        )
+        world.run(1_200)
+        used.append(sum(at_ns > 300 * SECOND_NS for at_ns in world.served) / (900 * 40 / 2))
+
+    # Of refusals at random some come at the same number.
+    assert sum(used) / 3 >= 0.5
+
+
+def test_refusals_that_may_be_by_chance_do_not_cut() -> None:
+    one = limiter(start=40, high=100)
+    calls = 0
+
+    def attempts(level: int, at_s: int, refused: int, accepted: int) -> None:
+        nonlocal calls
+        for number in range(accepted + refused):
+            calls += 1
+            one.on_granted(CallId(calls), level, at_s * SECOND_NS)
+            one.on_ended(
+                CallId(calls),
+                Outcome.SUCCEEDED if number < accepted else Outcome.OVERLOADED,
+                granted_ns=at_s * SECOND_NS,
+                now_ns=at_s * SECOND_NS + 1_000,
+                inflight=level,
+            )
+
+    attempts(10, 1, refused=1, accepted=10)
+    attempts(30, 90, refused=0, accepted=16)
+    before = one.limit
+
+    attempts(30, 100, refused=4, accepted=0)  # a fifth of them, beside an eleventh below
+
+    assert one.limit == before
+
+
 def test_a_refusal_keeps_what_remains_in_flight() -> None:
     crowd = Crowd(adaptive(start=40))
 
