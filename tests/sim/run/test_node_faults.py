@@ -56,7 +56,7 @@ def test_planted_each_node_keeps_the_whole_cap(monkeypatch: pytest.MonkeyPatch) 
     assert peak(ran(NodesSpec(count=4), loaded(turns=2))) > CAP
 
 
-CUT = NodesSpec(count=3, cuts=((1, TimeSpan(since_ns=20 * SECOND, until_ns=90 * SECOND)),))
+CUT = NodesSpec(count=4, cuts=((1, TimeSpan(since_ns=20 * SECOND, until_ns=90 * SECOND)),))
 
 
 @pytest.mark.slow
