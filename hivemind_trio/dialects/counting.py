@@ -21,7 +21,7 @@ class CountFormat:
     target: Callable[[str], str | None]
     """Path of a generation -> path of its count; None: it has none."""
     body: Callable[[Members, str], bytes]
-    """Members of a generation's body, and its model -> body of its count."""
+    """Members of a generation's body, and the model that is sent -> body of its count."""
     answer: str
     """Member of the answer that is the count."""
 
@@ -30,8 +30,9 @@ _COUNTED: Final = ("model", "messages", "system", "tools", "tool_choice", "think
 """Members that Anthropic counts; it rejects others."""
 
 
-def _anthropic_body(members: Members, _model: str) -> bytes:
-    return _object({name: members[name] for name in _COUNTED if name in members})
+def _anthropic_body(members: Members, model: str) -> bytes:
+    named = msgspec.Raw(msgspec.json.encode(model))
+    return _object({**{name: members[name] for name in _COUNTED if name in members}, "model": named})
 
 
 def _gemini_target(path: str) -> str | None:

@@ -29,6 +29,7 @@ from hivemind_trio.wire import (
     is_root,
     limiting,
     own_error,
+    path_with_model,
     prefixing,
     provider_error,
     recognising,
@@ -399,9 +400,13 @@ class Exchange:
             self.prefix = await self.turns.of(prefixing(path, words, body), long=long)
         credential = self.head.credential
         headers, query = self._with_key(provider, key)
+        model = decision.model or asked.model
+        sent = program.name_at(model, provider.name) or model
+        if sent != asked.model:
+            path = path_with_model(self.head.path, sent).decode("latin-1")
         counted = await self.counts.of(
             provider,
-            Prompt(path, query, asked.model, encoding, body, self.prefix, asked.tokens_in, long),
+            Prompt(path, query, sent, model, encoding, body, self.prefix, asked.tokens_in, long),
             Sender(
                 self.rules.base(provider),
                 headers,

@@ -12,6 +12,7 @@ from hivemind_trio.wire.request.endpoints import base_url_hint as base_url_hint
 from hivemind_trio.wire.request.endpoints import endpoint as endpoint
 from hivemind_trio.wire.request.endpoints import is_admin as is_admin
 from hivemind_trio.wire.request.endpoints import is_root as is_root
+from hivemind_trio.wire.request.model_rewrite import path_with_model as path_with_model
 from hivemind_trio.wire.request.model_rewrite import remodelling as remodelling
 from hivemind_trio.wire.request.model_rewrite import with_model as with_model
 from hivemind_trio.wire.request.output_limit import limiting as limiting

@@ -32,9 +32,8 @@ async def ask(place: Place, path: str = "/v1/messages", *, system: str = "Be bri
     if "contents" in more:
         body = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}], "systemInstruction": {"parts": []}}
     async with httpx2.AsyncClient(timeout=None, verify=TLS) as client:
-        return await client.post(
-            f"{place.url}{path}", content=json.dumps(body), headers={"x-api-key": more.get("key", "mine")}
-        )
+        headers = {"x-api-key": more.get("key", "mine"), "x-job": more.get("job", "")}
+        return await client.post(f"{place.url}{path}", content=json.dumps(body), headers=headers)
 
 
 async def test_the_provider_counts_each_beginning_of_a_prompt_once_with_the_callers_credential() -> None:
@@ -101,6 +100,40 @@ async def test_gemini_counts_the_whole_request_under_the_name_of_its_model() -> 
     assert body["generateContentRequest"]["contents"] == [{"role": "user", "parts": [{"text": "hi"}]}]
 
 
+RENAMED = """
+rule other when model ~ "*fast" {{ model "{given}" }}
+model "{given}" on {provider} {{ name "{sent}" }}
+"""
+
+
+async def test_the_provider_counts_for_the_model_that_is_sent() -> None:
+    anthropic = EXACT + RENAMED.format(given="claude-y", provider="claude", sent="eu.claude-y")
+    gemini = EXACT.replace("api anthropic", "api gemini; key env(KEY)")
+    gemini += RENAMED.format(given="gemini-y", provider="claude", sent="gemini-y-001")
+    plan = PlanProvider(counts=900)
+    with providing(plan) as url:
+        async with standing(anthropic, secrets={"UPSTREAM": url}) as place:
+            await ask(place, model="fast")
+        async with standing(gemini, secrets={"UPSTREAM": url, "KEY": "key-of-the-provider"}) as place:
+            await ask(place, "/v1beta/models/fast:generateContent", contents="yes")
+
+    (_, _, messages), (_, path, contents) = plan.counted
+    assert messages["model"] == "eu.claude-y"
+    assert path == "/v1beta/models/gemini-y-001:countTokens"
+    assert contents["generateContentRequest"]["model"] == "models/gemini-y-001"
+
+
+async def test_a_count_is_kept_for_the_model_that_is_sent() -> None:
+    policy = EXACT + 'rule other when header.x-job == "theirs" { model "claude-y" }\n'
+    plan = PlanProvider(counts=900)
+    with providing(plan) as url:
+        async with standing(policy, secrets={"UPSTREAM": url}) as place:
+            for job in ("mine", "theirs", "mine", "theirs"):
+                await ask(place, job=job)
+
+    assert [body["model"] for _, _, body in plan.counted] == ["claude-x", "claude-y"]
+
+
 TOKENIZER = """
 hmp 1
 provider openai { base env(UPSTREAM); estimate tokenizer; limits { input 600/min; window sliding } }
@@ -126,6 +159,17 @@ async def test_openai_models_are_counted_by_their_tokenizer(monkeypatch: pytest.
 
     assert answers == {"spaces": 200, "digits": 413, "another's": 413, "none": 413}
     assert "needs the package bpe-openai; install `hivemind-trio[tokenizer]`" in said
+
+
+@pytest.mark.parametrize(("given", "sent"), [("gpt-5", "deployment"), ("any", "gpt-5")])
+async def test_the_tokenizer_is_that_of_the_model_that_is_sent(given: str, sent: str) -> None:
+    tokenizer.counter()
+    policy = TOKENIZER + RENAMED.format(given=given, provider="openai", sent=sent)
+    with providing(PlanProvider()) as url:
+        async with standing(policy, secrets={"UPSTREAM": url}) as place:
+            answer = await ask(place, "/v1/responses", system=" " * 12_000, model="fast")
+
+    assert answer.status_code == 200
 
 
 def test_a_prompt_is_counted_in_steps_and_only_up_to_a_size() -> None:

@@ -50,6 +50,9 @@ class Prompt:
     path: str
     query: bytes
     model: str
+    """Name that the provider is sent."""
+    known_as: str
+    """Name by which the policy knows the same model: that of a deployment tells no tokenizer."""
     encoding: str
     body: Text = attrs.field(repr=False)
     prefix: str
@@ -79,12 +82,12 @@ class PromptCounts:
     turns: StepQueue
     errors: dict[str, str] = attrs.field(factory=dict, init=False)
     """Provider -> why its last count failed; those whose last count did not are not here."""
-    _ratios: dict[tuple[str, str], float] = attrs.field(factory=dict, init=False)
-    """(provider, prefix) -> tokens for each that was estimated; those used last."""
+    _ratios: dict[tuple[str, str, str], float] = attrs.field(factory=dict, init=False)
+    """(provider, model, prefix) -> tokens for each that was estimated; those used last."""
     _counters: dict[str, Callable[[str], int]] = attrs.field(factory=dict, init=False)
     """Encoding -> what counts by it."""
     _loading: trio.Lock = attrs.field(factory=trio.Lock, init=False)
-    _asking: dict[tuple[str, str], trio.Event] = attrs.field(factory=dict, init=False)
+    _asking: dict[tuple[str, str, str], trio.Event] = attrs.field(factory=dict, init=False)
     _rests_until: dict[tuple[str, str], float] = attrs.field(factory=dict, init=False)
     """(provider, credential) -> time of Trio's clock."""
 
@@ -101,7 +104,7 @@ class PromptCounts:
                 return (max(1, round(prompt.estimated * ratio)), CountedBy.PROVIDER) if ratio else None
 
     async def _by_tokenizer(self, provider: ProviderSettings, prompt: Prompt) -> int | None:
-        encoding = openai_encoding(prompt.model)
+        encoding = openai_encoding(prompt.model) or openai_encoding(prompt.known_as)
         if not DIALECTS[provider.api].has_openai_tokens or encoding is None:
             return None
         if encoding not in self._counters:
@@ -125,7 +128,7 @@ class PromptCounts:
                     self._counters[encoding] = await trio.to_thread.run_sync(loading, abandon_on_cancel=True)
 
     async def _by_provider(self, provider: ProviderSettings, prompt: Prompt, sender: Sender) -> float | None:
-        form, key = DIALECTS[provider.api].counts, (provider.name, prompt.prefix)
+        form, key = DIALECTS[provider.api].counts, (provider.name, prompt.model, prompt.prefix)
         if form is None or not prompt.prefix or not prompt.estimated:
             return None
         if key in self._ratios:
@@ -179,7 +182,7 @@ class PromptCounts:
             self._failed(asker, f"{asked.path} answered {status}" + (" without a count" if status == 200 else ""))
             return
         self.errors.pop(provider.name, None)
-        self._ratios[provider.name, prompt.prefix] = count / prompt.estimated
+        self._ratios[provider.name, prompt.model, prompt.prefix] = count / prompt.estimated
         if len(self._ratios) > PREFIXES_MAX:
             del self._ratios[next(iter(self._ratios))]
 

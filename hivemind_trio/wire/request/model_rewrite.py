@@ -34,14 +34,20 @@ def remodelling(path: bytes, body: Text, encoding: str, model: str) -> Steps[tup
         TooManyMembers: The body is not worth reading.
     """
     named = bool(endpoint(path.decode("latin-1"), {}).model)
-    if named:
-        path = _IN_PATH.sub(lambda match: match[1] + quote_from_bytes(model.encode(), safe="").encode(), path, count=1)
+    path = path_with_model(path, model)
     text = yield from decoding(body, encoding)
     spans = yield from members(text, _WANTED)
     if spans:
         # Whoever says it twice hopes that the provider reads the other one.
         return path, (yield from _spliced(text, spans["model"], msgspec.json.encode(model)))
     return (path, text) if named and text else None
+
+
+def path_with_model(path: bytes, model: str) -> bytes:
+    """Return the path with `model` in place of the model that it names; as it is if it names none."""
+    if not endpoint(path.decode("latin-1"), {}).model:
+        return path
+    return _IN_PATH.sub(lambda match: match[1] + quote_from_bytes(model.encode(), safe="").encode(), path, count=1)
 
 
 def with_model(path: bytes, body: Text, encoding: str, model: str) -> tuple[bytes, Text] | None:
