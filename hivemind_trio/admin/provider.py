@@ -8,6 +8,7 @@ from typing import Final, final
 
 import attrs
 
+from hivemind_trio.policy import TokenEstimate
 from hivemind_trio.scheduler import AimdSnapshot, BucketSnapshot, GateSnapshot, PoolSnapshot
 
 from .history import AttemptSum
@@ -63,6 +64,7 @@ def provider(proxy: Operated, which: WhichProvider) -> ProviderDetailView:
 def provider_view(proxy: Operated, name: str, pool: PoolSnapshot) -> ProviderView:
     """Return a provider's slots and health."""
     settings = proxy.engine.program.pools.get(name)
+    counts = settings is not None and settings.estimate is not TokenEstimate.LEARNED
     return ProviderView(
         name=name,
         inflight=pool.inflight,
@@ -87,7 +89,9 @@ def provider_view(proxy: Operated, name: str, pool: PoolSnapshot) -> ProviderVie
         plans=tuple(_plans(proxy, name))[:PLANS_MAX],
         shared_by=settings.shared_by if settings is not None else (),
         estimate=str(settings.estimate) if settings is not None else "learned",
-        estimate_error=proxy.door.counts.errors.get(settings.declared_name) if settings is not None else None,
+        estimate_error=proxy.door.counts.errors.get(settings.declared_name)
+        if settings is not None and counts
+        else None,
     )
 
 

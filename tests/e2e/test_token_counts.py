@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -11,9 +12,11 @@ import trio
 
 from bench.plan_provider import PlanProvider
 from bench.plan_provider import serving as providing
+from hivemind_trio.admin.provider import provider_view
 from hivemind_trio.proxy.counting import prompt_counts, tokenizer
 from hivemind_trio.wire import done
 from hivemind_trio.wire.request.token_counting import COUNTED_MAX, counting
+from tests.admin.test_policy import operated, read
 
 from .house import Place, standing
 from .test_features import TLS
@@ -132,6 +135,20 @@ async def test_a_count_is_kept_for_the_model_that_is_sent() -> None:
                 await ask(place, job=job)
 
     assert [body["model"] for _, _, body in plan.counted] == ["claude-x", "claude-y"]
+
+
+async def test_an_error_of_a_count_is_shown_while_the_policy_wants_counts(tmp_path: Path) -> None:
+    loaded = read(tmp_path, EXACT)
+    with providing(PlanProvider()) as url:
+        async with standing(EXACT, secrets={"UPSTREAM": url}) as place:
+            await ask(place)
+            proxy, shown = operated(place, loaded, loaded), []
+            for policy in (EXACT, EXACT.replace("estimate exact", "estimate learned")):
+                place.use(policy)
+                view = provider_view(proxy, "claude", place.house.engine.snapshot().pools["claude"])
+                shown.append((view.estimate, view.estimate_error))
+
+    assert shown == [("exact", "/v1/messages/count_tokens answered 404"), ("learned", None)]
 
 
 TOKENIZER = """
