@@ -189,6 +189,21 @@ async def test_the_tokenizer_is_that_of_the_model_that_is_sent(given: str, sent:
     assert answer.status_code == 200
 
 
+def test_sounds_files_and_pictures_are_not_counted_as_text() -> None:
+    data = "QUJD" * 20_000
+    content = [
+        {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}},
+        {"type": "file", "file": {"file_data": data, "filename": "a.pdf"}},
+        {"type": "input_file", "file_data": data},
+    ]
+    items = [{"role": "user", "content": content}, {"type": "image_generation_call", "result": data}]
+    text = [{"type": "other_call", "result": "word"}]
+
+    assert done(counting("", json.dumps({"input": items}).encode(), len)) == len("a.pdf") + 8
+    assert done(counting("", json.dumps({"messages": items[:1]}).encode(), len)) == len("a.pdf") + 4
+    assert done(counting("", json.dumps({"input": text}).encode(), len)) == len("word") + 4
+
+
 def test_a_prompt_is_counted_in_steps_and_only_up_to_a_size() -> None:
     count = tokenizer.counter()
     body = {"model": "gpt-5", "instructions": "word " * 60_000, "tools": [{"name": "f"}], "input": "hi", "stream": True}

@@ -24,7 +24,13 @@ PROMPT: Final = ("system", "instructions", "tools", "messages", "input")
 MESSAGE_TOKENS: Final = 4
 """Tokens of a message beside its text."""
 
-_NO_TEXT: Final = {"id", "type", "role", "encrypted_content", "cache_control", "prompt_cache_key"}
+_NO_TEXT: Final = {
+    *("id", "type", "role", "encrypted_content", "cache_control", "prompt_cache_key"),
+    *("input_audio", "file_data"),  # base64
+}
+
+_PICTURE: Final = ("image_generation_call", "result")
+"""Type of an item and its member that is base64; members of this name are text elsewhere."""
 
 _ODD: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -70,7 +76,8 @@ def counted_answer(form: CountFormat, body: bytes) -> int | None:
 def counting(encoding: str, body: Text, count: Callable[[str], int]) -> Steps[int | None]:
     """Return the tokens of a body's prompt, in steps; None: it is too large, or cannot be read.
 
-    Texts of instructions and messages are counted as the model sees them, tools as compact JSON; pictures are not.
+    Texts of instructions and messages are counted as the model sees them, tools as compact JSON; pictures, sounds
+    and files are not.
 
     Args:
         encoding: Of the body.
@@ -118,7 +125,7 @@ def _texts(value: Any) -> Iterator[str]:
         for name, one in value.items():
             if name == "tools":
                 yield _compact(one)
-            elif name not in _NO_TEXT and not name.endswith("metadata"):
+            elif name not in _NO_TEXT and not name.endswith("metadata") and (value.get("type"), name) != _PICTURE:
                 yield from _texts(one)
 
 
