@@ -49,7 +49,8 @@ class ControlSocket:
             SocketUnavailable: It cannot be made.
         """
         if path is not None:
-            return cls(bind_control(path), path, _linked(path, name, port))
+            link = _link_for(path, name, port)  # once it listens, it may look like another proxy's
+            return cls(bind_control(path), path, _linked(link, path))
         try:
             usual = _usual_path(name, port)
         except RuntimeError as error:
@@ -75,16 +76,25 @@ def _usual_path(name: str, port: int) -> Path:
     return path.with_name(f"{name}-{port}{SUFFIX}") if is_listening(path) else path
 
 
-def _linked(path: Path, name: str, port: int) -> Path | None:
-    """Return a new link to a socket in the runtime directory; None: there can be none."""
+def _link_for(path: Path, name: str, port: int) -> Path | None:
+    """Return the place of a link to a socket that does not listen yet; None: it needs none, or there is none."""
     try:
         link = _usual_path(name, port)
-        if link == path:
-            return None
+        is_there = (path.parent.resolve(), path.name) == (link.parent.resolve(), link.name)
+    except (OSError, RuntimeError):
+        return None
+    return None if is_there else link
+
+
+def _linked(link: Path | None, path: Path) -> Path | None:
+    """Return a new link to a socket in the runtime directory; None: there can be none."""
+    if link is None:
+        return None
+    try:
         link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
         link.symlink_to(path)
-    except (OSError, RuntimeError):
+    except OSError:
         return None
     return link
 

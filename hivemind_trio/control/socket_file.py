@@ -110,7 +110,7 @@ def is_listening(path: Path) -> bool:
 
 
 def running_sockets(name: str = "") -> list[Path]:
-    """Return the sockets at which a proxy listens, by name.
+    """Return the sockets at which a proxy listens, by name; of a socket and links to it, one.
 
     Args:
         name: Only those of this policy; empty: all.
@@ -119,7 +119,11 @@ def running_sockets(name: str = "") -> list[Path]:
         found = sorted(path for path in runtime_folder().glob(f"*{SUFFIX}") if path.name.startswith(name))
     except (OSError, RuntimeError):
         return []
-    return [path for path in found if is_listening(path)]
+    running: dict[Path, Path] = {}
+    for path in found:
+        if is_listening(path):
+            running.setdefault(path.resolve(), path)
+    return list(running.values())
 
 
 @contextmanager
