@@ -40,6 +40,11 @@ class _Untold:
     accepted_ns: int | None = None
     """When its answer began; None: it has not."""
 
+    @property
+    def lessons(self) -> int:
+        """Number of lessons that tell of it."""
+        return 1 if self.accepted_ns is None else 2
+
 
 @final
 @attrs.define(eq=False)
@@ -123,9 +128,11 @@ class LearnedTogether:
         wants_probe = wants_probe and self.probe is None
         if not self.link.is_due(verdict, now_ns, binds=binds, wants_probe=wants_probe, learns=learns):
             return None
-        for call_id, untold in self._untold.items():
+        for call_id, untold in list(self._untold.items()):
+            if self.link.room < untold.lessons:
+                break  # the next report has it, if it has not ended by then
             self._tell(call_id, untold)
-        self._untold.clear()
+            del self._untold[call_id]
         self._sent_ns = now_ns
         return self.link.ask(
             verdict,

@@ -40,6 +40,11 @@ IDLE: Final = 2
 MANY: Final = LESSONS_MAX // 4
 """Lessons that do not wait for the next report that is due."""
 
+FILL: Final = LESSONS_MAX // 2
+"""Lessons up to which attempts in flight fill a report: two in a row fit where lessons are kept, so what has ended,
+a failure above all, is not dropped for them.
+"""
+
 
 @final
 class LearningRole(Enum):
@@ -98,6 +103,11 @@ class PoolLearning:
     def is_alone(self) -> bool:
         """True if nothing is learned with other nodes."""
         return self.role is LearningRole.ALONE
+
+    @property
+    def room(self) -> int:
+        """Lessons about attempts in flight that the next report has room for."""
+        return max(0, FILL - len(self._pending))
 
     @property
     def kept(self) -> int | None:
