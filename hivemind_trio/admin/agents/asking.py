@@ -54,8 +54,8 @@ class AskingAgent:
         proven, name = key
         if proven:
             return cls(name=name, token_agent=name)
-        _, is_session, session = name.partition("session ")
-        return cls(session=session) if is_session else cls(name=name)
+        session = name.removeprefix("session ")
+        return cls(session=session) if session != name else cls(name=name)
 
     @classmethod
     def at_the_door(cls, asker: Asker) -> AskingAgent:
