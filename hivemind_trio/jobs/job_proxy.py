@@ -159,7 +159,7 @@ class OwnProxy:
         """Return what the scheduler says of the calls of another job."""
         engine = self.house.engine
         now_ns = engine.now_ns()
-        waiters = engine.scheduler.state.room.waiters.values()
+        waiters = engine.scheduler.state.waiters.values()
         oldest = min(waiters, key=lambda one: one.since_ns, default=None)
         hold_s = self._hold_s(self.provider)
         return Signals(

@@ -280,13 +280,13 @@ class Engine:
             asked: None: the policy's again.
         """
         waiter = self.scheduler.state.waiting(call_id)
-        if waiter is None or (waiter.call.priority is not None and waiter.call.priority_by == "operator"):
+        call = waiter.call if waiter is not None else self.scheduler.state.latecomers.get(call_id)
+        if call is None or (call.priority is not None and call.priority_by == "operator"):
             return  # it runs, or an operator has decided
         # What the policy decided, without what the agent has asked for before.
-        call = attrs.evolve(waiter.call, priority=None)
-        decision = self.scheduler.routed(call)
+        decision = self.scheduler.routed(attrs.evolve(call, priority=None))
         priority = decision.priority if asked is None else self._program.own_priority(decision, asked)
-        if priority != waiter.treatment.priority:
+        if waiter is None or priority != waiter.treatment.priority:
             self.post(PrioritySet(call_id, priority, "agent"))
 
     def post(self, event: Event) -> None:

@@ -75,7 +75,7 @@ class SchedulerCopies:
         file = BytesIO()
         fixed = scheduler.constants()
         _CopyWriter(file, [scheduler.state.turns, *fixed]).dump(scheduler)
-        waiting = {call_id: one.treatment.provider or "" for call_id, one in scheduler.state.room.waiters.items()}
+        waiting = {call_id: one.treatment.provider or "" for call_id, one in scheduler.state.waiters.items()}
         return cls(file.getvalue(), (turns, *fixed), waiting)
 
     def copy(self) -> Scheduler:

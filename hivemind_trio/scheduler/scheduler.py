@@ -260,8 +260,7 @@ class Scheduler:
     def constants(self) -> list[object]:
         """Return the parts of the state that never change: copies share them, and some are known by identity."""
         books = self.state
-        waiters = (*books.room.waiters.values(), *books.unsettled.values())
-        waiting = [part for one in waiters for part in (one.call, one.treatment)]
+        waiting = [part for one in books.waiters.values() for part in (one.call, one.treatment)]
         inflight = [part for one in books.inflight.values() for part in (one.call, one.treatment)]
         return [books.program, NO_CLAIM, NOTHING, DEAD, *waiting, *inflight, *books.latecomers.values()]
 
@@ -432,7 +431,9 @@ class Scheduler:
         self._advance(now_ns, commands)
         waiter = books.waiting(event.call_id)
         if waiter is None:
-            return  # it has gone meanwhile
+            if (call := books.latecomers.get(event.call_id)) is not None:
+                books.latecomers[call.id] = attrs.evolve(call, priority=event.priority, priority_by=event.by)
+            return  # or it has gone meanwhile
         if event.call_id in books.unsettled:
             waiter.call = attrs.evolve(waiter.call, priority=event.priority, priority_by=event.by)
             return

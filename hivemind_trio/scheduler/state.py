@@ -638,6 +638,11 @@ class SchedulerState:
         """Something has come back to these accounts."""
         self.budgets_released.update(dict.fromkeys(accounts))
 
+    @property
+    def waiters(self) -> Mapping[CallId, WaitingCall]:
+        """Every call that waits and is admitted, decided by the policy of now or not yet."""
+        return {**self.room.waiters, **self.unsettled} if self.unsettled else self.room.waiters
+
     def waiting(self, call_id: CallId) -> WaitingCall | None:
         """Return a call that waits, decided by the policy of now or not yet; None: there is none of this id."""
         return self.room.get(call_id) or self.unsettled.get(call_id)

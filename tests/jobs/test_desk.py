@@ -81,8 +81,7 @@ def desk_of(
     secrets: Mapping[SecretRef, str] = SECRETS,
 ) -> ServeJobs:
     pools: dict[str, Any] = {}
-    room = SimpleNamespace(waiters={})
-    state = SimpleNamespace(room=room, budgets=SimpleNamespace(accounts={}))
+    state = SimpleNamespace(waiters={}, budgets=SimpleNamespace(accounts={}))
     engine = SimpleNamespace(
         program=compiled(POLICY.format(jobs)),
         now_ns=lambda: 0,

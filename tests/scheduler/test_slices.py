@@ -184,6 +184,19 @@ def test_between_two_slices_of_a_reload_calls_can_give_up_and_get_a_priority() -
     assert house.rest.waiting == CROWD - 3
 
 
+def test_a_call_that_comes_between_two_slices_of_a_reload_keeps_the_priority_that_is_asked_for() -> None:
+    house, running, waiting = in_line()
+    house.load(policy("", "concurrency 1"))
+
+    late = house.arrive()
+    house.post(PrioritySet(CallId(late), 9, "agent"))
+    house.end(running)
+    house.turns()
+    house.end(waiting[0])
+
+    assert house.granted == [running, waiting[0], late]
+
+
 def test_a_drain_between_two_slices_refuses_every_call() -> None:
     house, _, waiting = in_line()
     house.load(policy("", "concurrency 2"))

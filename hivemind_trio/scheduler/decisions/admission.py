@@ -25,7 +25,7 @@ TIMED: Final = frozenset({Reason.LIMITS, Reason.PROVIDER_QUOTA, Reason.GROWTH, R
 
 def admit(books: SchedulerState, call: Call, treatment: Decision, commands: list[Command]) -> None:
     """Reject a call, grant it, or queue it."""
-    if books.detours:
+    if books.detours or call.priority is not None:
         treatment = route(books, call, treatment)
     reject = rejection.reject_on_arrival(call, treatment, books.program, draining=books.draining, waited_ns=0)
     if reject is not None:

@@ -130,8 +130,8 @@ class Future:
         self._now_ns = self._agenda.now_ns = books.now_ns
         if books.shares is not None:
             self._post(SharesSet(dict(books.shares)))  # nobody renews them here
-        for waiter in books.room.waiters.values():
-            self._actors[waiter.call.id] = _Actor(waiter.call, None, None)
+        for call in (*(waiter.call for waiter in books.waiters.values()), *books.latecomers.values()):
+            self._actors[call.id] = _Actor(call, None, None)
         for call_id, flight in books.inflight.items():
             self._actors[call_id] = _Actor(flight.call, None, None)
             age_ns = self._now_ns - flight.granted_ns
@@ -168,7 +168,7 @@ class Future:
             horizon_ns: From now.
             most: Number of events at most.
         """
-        self._awaited = set(self.scheduler.state.room.waiters)
+        self._awaited = set(self.scheduler.state.waiters)
         self._open += len(self._awaited)
         if self._open:
             self._agenda.run(self._now_ns + horizon_ns, most)
@@ -177,7 +177,7 @@ class Future:
     def blocks(self, course: AgentCourse) -> Reason:
         """Return the limit for which the agent's call waits at the end, or the one of its longest wait."""
         for call_id, actor in self._actors.items():
-            waiter = self.scheduler.state.room.waiters.get(call_id)
+            waiter = self.scheduler.state.waiting(call_id)
             if actor.course is course and waiter is not None:
                 return waiter.blocked
         waits = sorted(zip(course.waits_ns, course.reasons, strict=True), key=lambda one: one[0])

@@ -100,7 +100,7 @@ def foresee(
     agents, futures, providers = tuple(others), [], dict[CallId, str]()
     for seed in range(most):
         scheduler = copy()
-        waiters = scheduler.state.room.waiters
+        waiters = scheduler.state.waiters
         providers = {call_id: one.treatment.provider or "" for call_id, one in waiters.items()}
         future = Future(scheduler, habits, Random(f"starts/{seed}"))  # noqa: S311 - to be repeatable
         for other in (*agents, *newcomers(habits.first_calls, HORIZON_NS, future.random)):

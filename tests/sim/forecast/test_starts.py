@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Api, Request
 from hivemind_trio.runtime import SchedulerCopies
-from hivemind_trio.scheduler import Call, CallId
+from hivemind_trio.scheduler import Call, CallArrived, CallId, PolicyLoaded
+from hivemind_trio.scheduler.scheduler import SLICE
 from hivemind_trio.sim import ExpectedAgent, Future, Habits, StartEstimate, Starts, foresee
 from tests.scheduler.driver import Driver
 from tests.support.policies import compiled
@@ -49,6 +50,20 @@ def test_calls_start_as_answers_end() -> None:
     later = CallId(99)  # it has come since
     assert found.last([*calls, later]) == found.last(calls)
     assert found.of(later) == found.first([later]) == StartEstimate(None, None)
+
+
+def test_starts_are_foreseen_between_two_slices_of_a_reload() -> None:
+    driver = busy(CAP.format(cap=2, more=""), SLICE + 9)
+    driver.scheduler.handle(PolicyLoaded(compiled(CAP.format(cap=3, more=""))), driver.now_ns)
+    late = Call(id=CallId(999), request=Request(apis=(Api.ANTHROPIC,), path="/v1/messages"), caller="late")
+    driver.scheduler.handle(CallArrived(late), driver.now_ns)
+    books = driver.scheduler.state
+    assert books.unsettled, "some wait for the policy to decide them"
+    assert books.latecomers
+
+    found = starts(driver, habits(10))
+
+    assert all(found.of(call).p50_ns is not None for call in books.waiters)
 
 
 def test_a_call_that_will_be_rejected_has_no_start() -> None:
