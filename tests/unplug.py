@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from hivemind_trio.model import Reason
 from hivemind_trio.model.addresses import LOOPBACK
-from hivemind_trio.policy import Program
+from hivemind_trio.policy import Program, ProviderSettings
 from hivemind_trio.policy.compile import lowering
 from hivemind_trio.policy.compile.codegen import compile_decide
 from hivemind_trio.proxy import attempt, exchange
@@ -107,6 +107,7 @@ FEATURES: Final[dict[str, list[Part]]] = {
     "limits_of_accounts": [(LimitGroup, "_of_account", lambda self, *_: self._quotas)],
     "limits_of_agents": [(AgentWindowTable, "of", _nothing)],
     "accounts": [(routing, "choose", _first_account)],
+    "keys_of_one_organisation": [(ProviderSettings, "keys_of", lambda self, _account: self.keys)],
     "retries": [(completion, "wants_retry", lambda *_: False)],
     "client_addresses": [(exchange, "client_address", lambda *_: LOOPBACK)],
     "max_output": [(Exchange, "_limited", _as_it_is)],
