@@ -132,7 +132,6 @@ class Scheduler:
         """Take one event into account and return what to do about it, in order. O(log waiting).
 
         Calls that a policy, a plan or a budget may treat otherwise now are decided again in slices, as time passes.
-
         Calls whose deadline has come by `now_ns` are refused first, whatever the event.
 
         Raises:
@@ -186,7 +185,9 @@ class Scheduler:
                 self.state.sessions.restore(sessions)
             case _:
                 assert_never(event)
-        if not self.state.behind or isinstance(event, TimePassed):
+        books = self.state
+        is_asked = books.settling or books.asked_anew or books.budgets_released
+        if isinstance(event, TimePassed) if books.behind else is_asked:
             self._catch_up(commands)
         while pools := self.state.release_agents():
             dispatch(self.state, pools.values(), None, commands)
@@ -195,8 +196,7 @@ class Scheduler:
         self._due_ns = self.state.wakeup_ns()
         if self.state.keeps_ledger:
             spends, draws = self.state.ledger_commands()
-            # The ledger notes credit that has come back before it is claimed again.
-            return [*spends, *commands, *draws]
+            return [*spends, *commands, *draws]  # credit that has come back is noted before it is claimed again
         return commands
 
     def wakeup_ns(self) -> int | None:
@@ -268,7 +268,8 @@ class Scheduler:
 
     def _on_arrived(self, call: Call, now_ns: int, commands: list[Command]) -> None:
         books = self.state
-        if call.id in books.inflight or call.id in books.latecomers or books.waiting(call.id) is not None:
+        arrived = call.id in books.inflight or call.id in books.latecomers
+        if arrived or call.id in books.room.waiters or call.id in books.unsettled:
             raise ValueError(f"call {call.id} arrived twice")
         books.clock.tell(Moment.of(call.request), now_ns)
         self._advance(now_ns, commands)

@@ -91,29 +91,44 @@ class Cohort:
     limit: int
     count: int = attrs.field(default=0, init=False)
     _answers: deque[tuple[int, int]] = attrs.field(factory=lambda: deque(maxlen=ANSWERS_MAX), init=False)
+    _fit: tuple[float, float] | None = attrs.field(default=None, init=False)
+    """Time of every answer and that of a token by which `_slowness` was taken; None: it is to be taken anew."""
+    _slowness: Moments = attrs.field(factory=Moments, init=False)
+    """Durations over those that are usual; kept, for every success asks."""
+    _usual_ns: float | None = attrs.field(default=None, init=False)
+    """Kept likewise; None: it is to be taken anew."""
 
     def add(self, tokens: int, lasted_ns: int) -> None:
         """Take in a success."""
-        self._answers.append((tokens, max(1, lasted_ns)))
+        lasted_ns = max(1, lasted_ns)
+        if len(self._answers) == ANSWERS_MAX:
+            self._fit = None  # the oldest falls out
+        elif self._fit is not None:
+            self._slowness.add(lasted_ns / _expected(tokens, self._fit))
+        self._answers.append((tokens, lasted_ns))
+        self._usual_ns = None
         self.count += 1
 
     def teach(self, usual: AnswerDuration) -> None:
         """Add these answers to what is usual, as if they had been served at the usual speed."""
-        slowness = self._slowness(*usual.fit()).usual if usual.is_known else 1.0
+        slowness = self._slowness_by(usual.fit()).usual if usual.is_known else 1.0
         for tokens, lasted_ns in self._answers:
             usual.add(tokens, lasted_ns / slowness)
 
     def join(self, older: Cohort) -> None:
         """Take in what was measured at the same limit before."""
         self._answers = deque([*older._answers, *self._answers], maxlen=ANSWERS_MAX)
+        self._fit = self._usual_ns = None
 
     @property
     def usual_ns(self) -> float:
         """Geometric mean of the durations."""
-        moments = Moments()
-        for _, lasted_ns in self._answers:
-            moments.add(lasted_ns)
-        return moments.usual
+        if self._usual_ns is None:
+            moments = Moments()
+            for _, lasted_ns in self._answers:
+                moments.add(lasted_ns)
+            self._usual_ns = moments.usual
+        return self._usual_ns
 
     @property
     def mean_ns(self) -> float:
@@ -122,18 +137,25 @@ class Cohort:
 
     def gain(self, best: Cohort, usual: AnswerDuration) -> tuple[float, float]:
         """Return the logarithm of this throughput over another, and the standard error of it."""
-        fixed, per_token = usual.fit()
-        mine, its = self._slowness(fixed, per_token), best._slowness(fixed, per_token)
+        fit = usual.fit()
+        mine, its = self._slowness_by(fit), best._slowness_by(fit)
         known = mine.count + its.count - 2
         # The lengths have been fitted by two numbers, which takes up two of what is known.
         error = (mine.error + its.error) * known / (known - 2) if known > 2 else inf
         return log(self.limit / best.limit) + its.mean - mine.mean, sqrt(error)
 
-    def _slowness(self, fixed: float, per_token: float) -> Moments:
-        moments = Moments()
-        for tokens, lasted_ns in self._answers:
-            moments.add(lasted_ns / max(1.0, fixed + per_token * tokens))
-        return moments
+    def _slowness_by(self, fit: tuple[float, float]) -> Moments:
+        if self._fit != fit:
+            self._fit, self._slowness = fit, Moments()
+            for tokens, lasted_ns in self._answers:
+                self._slowness.add(lasted_ns / _expected(tokens, fit))
+        return self._slowness
+
+
+def _expected(tokens: int, fit: tuple[float, float]) -> float:
+    """Return the usual duration of an answer of this length."""
+    fixed, per_token = fit
+    return max(1.0, fixed + per_token * tokens)
 
 
 @final
