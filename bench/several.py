@@ -216,11 +216,11 @@ class Outcome:
     calls: int
     failed: int
     waits: list[float]
-    """Of the calls that count."""
+    """Waits of the calls that count."""
     ideal: list[float]
     peak: int
     operations: float
-    """Of the store, for each call."""
+    """Operations of the store for each call."""
     starts_s: list[float]
 
 

@@ -389,7 +389,7 @@ class Exchange:
         if provider is None or provider.estimate is TokenEstimate.LEARNED:
             return request
         key = self.rules.key(next(provider.pools()))
-        # What is turned away is not counted: that would be work for anybody.
+        # Calls that are refused anyway are not counted: strangers could make work with them.
         unsendable = program.rejects_as_unknown(decision.agent) or (key is None and by_token)
         if decision.verdict is Verdict.DENY or unsendable:
             return request

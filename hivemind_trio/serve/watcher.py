@@ -396,7 +396,7 @@ class Watcher:
         program = loaded.program
         workers, apart = worker_count(self._options, program), counted_apart(program)
         if apart and workers > 1 and program.server.workers == 1 and program.store.url is None:
-            # What was checked does not know of `--workers`.
+            # The check knows nothing of `--workers`.
             message = f"each of {workers} workers counts {apart} for itself; declare one worker's part"
             self._log.emit(PolicyWarning(code="HM429", message=message, at="--workers"))
 

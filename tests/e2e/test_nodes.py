@@ -34,7 +34,7 @@ class Nodes:
     provider: SimulatedProvider
     redis: RedisServer
     address: StoreAddress
-    """Of the store, as the nodes know it."""
+    """Address of the store, as the nodes know it."""
     proxies: list[Proxy]
     done: list[int]
     """Calls that ended well, by node."""

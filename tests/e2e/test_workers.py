@@ -226,7 +226,7 @@ async def test_a_priority_that_an_agent_asks_one_worker_for_holds_in_all(tmp_pat
         fleet.provider.default = ScriptedReply(hold=gate)
 
         async def priorities(waiting: int) -> set[int]:
-            """Of waiting calls, once they are so many."""
+            """Return the priorities of the waiting calls, once they are so many."""
             with trio.fail_after(PATIENCE_S):
                 while True:
                     calls = (await fleet.get("/v1/calls", state="waiting"))["calls"]

@@ -186,7 +186,7 @@ def test_a_number_that_was_believed_once_is_not_believed_again_for_one_refusal()
         world.run(1_200)
         used.append(sum(at_ns > 300 * SECOND_NS for at_ns in world.served) / (900 * 40 / 2))
 
-    # Of refusals at random some come at the same number.
+    # Some refusals at random come at the same number.
     assert sum(used) / 3 >= 0.5
 
 

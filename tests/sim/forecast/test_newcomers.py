@@ -40,7 +40,7 @@ def test_agents_that_come_evenly_go_on_to_come_at_their_rate() -> None:
     # One a second, and one process in six of 100 s ends within the next 20.
     assert 16 <= fmean(within) <= 20
     assert fmean(bool(several) for several in found) > 0.95
-    # It goes on for as long again with even odds.
+    # A burst goes on for as long again with even odds.
     longer = fmean(bool(several) and several[-1].first_ns > 100 * SECOND_NS for several in found)
     assert 0.4 <= longer <= 0.6
 
