@@ -447,8 +447,10 @@ class SchedulerState:
     def waiter(
         self, call: Call, treatment: Decision, place: Placement, arrived_ns: int, seq: int, blocked: Reason
     ) -> WaitingCall:
-        """Return a new waiting call."""
+        """Return a new waiting call, whose key has had its turn among those that share a pool."""
         patience_ns = treatment.deadline_ns
+        if place.pool.provider is not None and len(place.pool.provider.keyring) > 1:
+            self.homes.chosen(treatment.sender or "")
         lane, objective = self.program.lanes[treatment.lane], place.objective
         likely = place.pool.estimates.likely
         key = self.jobs.key(objective, place.agent.key, call.job, place.request, likely, self.now_ns)

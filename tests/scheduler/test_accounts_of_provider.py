@@ -256,6 +256,15 @@ def test_two_keys_of_one_organisation_have_one_pool() -> None:
     assert {name: pool.inflight for name, pool in driver.rest.pools.items()} == {"sim.a": 2}
 
 
+def test_a_question_about_a_call_uses_up_no_turn() -> None:
+    driver = Driver(policy(SHARED + "spread even"))
+    (first,) = driver.calls(1)
+    driver.scheduler.routed(driver.scheduler.state.inflight[CallId(first)].call)
+    (second,) = driver.calls(1)
+
+    assert [driver.grant(call).treatment.sender for call in (first, second)] == ["sim.a", "sim.b"]
+
+
 def test_a_refusal_of_one_key_holds_the_other_of_its_organisation() -> None:
     driver = Driver(policy(SHARED + "account c { key env(C) }\nspread first"))
     call = driver.call()

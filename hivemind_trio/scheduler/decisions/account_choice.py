@@ -106,8 +106,6 @@ def choose(books: SchedulerState, call: Call, treatment: Decision, failed: Provi
             best = order, there, blocked
     assert best is not None, "every lane has an account (HM424)"
     _, there, blocked = best
-    if there.sender is not None and any(one.shares is not None for one in provider.accounts):
-        books.homes.chosen(there.sender)
     why = ONLY if len(senders) == 1 else WAITS if blocked is not Reason.NONE else HOME if there.sender == home else ROOM
     return attrs.evolve(there, decided=books.homes.decided(there.decided, provider, why))
 
