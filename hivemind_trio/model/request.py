@@ -29,7 +29,7 @@ class CountedBy(StrEnum):
 
     TOKENIZER = "tokenizer"
     PROVIDER = "provider"
-    """Its prompt's beginning."""
+    """The free endpoint of the provider; calls of one beginning share one count."""
 
 
 @final

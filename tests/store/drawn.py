@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import attrs
 from hypothesis import strategies as st
 
-from hivemind_trio.model import Api, Outcome, Reason, RecordedAttempt, RecordedCall, Request, Usage
+from hivemind_trio.model import Api, CountedBy, Outcome, Reason, RecordedAttempt, RecordedCall, Request, Usage
 
 TIMES = st.integers(0, 10**15)
 COUNTS = st.integers(0, (1 << 63) - 1)
@@ -28,6 +28,8 @@ REQUESTS = st.builds(
     tools=st.booleans(),
     images=st.booleans(),
     tokens_in=COUNTS,
+    tokens_counted=COUNTS,
+    counted_by=st.none() | st.sampled_from(CountedBy),
     tokens_max_out=COUNTS,
     cost_microusd=COUNTS,
     hour=st.integers(0, 23),

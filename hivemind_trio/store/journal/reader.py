@@ -18,6 +18,7 @@ import msgspec
 
 from hivemind_trio.model import (
     Api,
+    CountedBy,
     Outcome,
     PlanSpan,
     Reason,
@@ -38,13 +39,15 @@ _CALLS: Final = (
     "coalesce(header_sets.meta, calls.meta) AS kept_meta FROM {calls} LEFT JOIN header_sets USING (header_set) "
     "ORDER BY calls.session, calls.call"
 )
-_CALLS_7: Final = _CALLS.replace("calls.*,", "calls.*, NULL AS client_address,")
+_CALLS_9: Final = _CALLS.replace("calls.*,", "calls.*, NULL AS tokens_counted, NULL AS counted_by,")
+"""Before version 10."""
+_CALLS_7: Final = _CALLS_9.replace("calls.*,", "calls.*, NULL AS client_address,")
 """Before version 8."""
 _CALLS_5: Final = _CALLS_7.replace("calls.*,", "calls.*, NULL AS minute, NULL AS date,")
 """Before version 6."""
 _CALLS_3: Final = (
     "SELECT calls.*, calls.headers AS kept_headers, calls.meta AS kept_meta, NULL AS minute, NULL AS date, "
-    "NULL AS client_address FROM {calls} ORDER BY calls.session, calls.call"
+    "NULL AS client_address, NULL AS tokens_counted, NULL AS counted_by FROM {calls} ORDER BY calls.session, calls.call"
 )
 """Before version 4."""
 
@@ -201,7 +204,7 @@ def _calls(database: sqlite3.Connection, chosen: CallFilter) -> list[RecordedCal
 
 def _calls_of(version: int) -> str:
     """Return the query for the calls of a journal of a version."""
-    last = {3: _CALLS_3, 5: _CALLS_5, 7: _CALLS_7}
+    last = {3: _CALLS_3, 5: _CALLS_5, 7: _CALLS_7, 9: _CALLS_9}
     return next((query for until, query in last.items() if version <= until), _CALLS)
 
 
@@ -332,6 +335,8 @@ def _request(row: sqlite3.Row) -> Request:
         tools=bool(row["tools"]),
         images=bool(row["images"]),
         tokens_in=row["tokens_in"],
+        tokens_counted=row["tokens_counted"] or 0,
+        counted_by=CountedBy(row["counted_by"]) if row["counted_by"] else None,
         tokens_max_out=row["tokens_max_out"],
         cost_microusd=row["cost_microusd"],
         hour=row["hour"],
