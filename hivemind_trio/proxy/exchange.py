@@ -9,11 +9,11 @@ from typing import Any, Final, final
 import attrs
 import trio
 
-from hivemind_trio.dialects import CREDENTIAL_HEADERS, DIALECTS, KeepAlive, credential_header
+from hivemind_trio.dialects import DIALECTS, KeepAlive
 from hivemind_trio.listen import Receive, Send
-from hivemind_trio.model import REJECTIONS, Api, Decision, Outcome, Reason, Request, Usage, Verdict, rejection_text
+from hivemind_trio.model import REJECTIONS, Api, Decision, Outcome, Reason, Request, Usage, rejection_text
 from hivemind_trio.model.addresses import address_text
-from hivemind_trio.policy import PlanOverage, ProviderSettings, TokenEstimate, WhileOpen
+from hivemind_trio.policy import PlanOverage, ProviderSettings, WhileOpen
 from hivemind_trio.proxy.request import guard as guard
 from hivemind_trio.runtime import Engine, Rejected, Ticket
 from hivemind_trio.scheduler import AttemptResult, Grant
@@ -26,10 +26,8 @@ from hivemind_trio.wire import (
     endpoint,
     error_event,
     is_admin,
-    is_root,
     limiting,
     own_error,
-    path_with_model,
     prefixing,
     provider_error,
     recognising,
@@ -39,18 +37,20 @@ from hivemind_trio.wire import (
 from .access_record import CallRecord
 from .active_policy import InForce
 from .attempt import UpstreamRequest, fetch, left, unsayable
-from .counting.prompt_counts import Prompt, PromptCounts, Sender
+from .counting.count_target import count_target
+from .counting.prompt_counts import PromptCounts
 from .error_responses import SECOND_NS, Refusal, error_message, refusal
 from .hold import HeldTooLong, Patience, held_at_most_s
 from .own_priorities import OwnPriorities, Whose, whose
 from .plan_header import plan_header
 from .plan_refusals import AccountModel, PlanRefusal, PlanRefusals
 from .request.body_memory import BodyMemory
-from .request.caller_identity import caller, job, network, session, without_key
+from .request.caller_identity import caller, job, network, session
 from .request.client_address import client_address
 from .request.client_profile import ClientProfile, fingerprint, known_by
 from .request.head import RequestHead
-from .request.header_filter import Headers, first, for_upstream
+from .request.header_filter import Headers, first
+from .request.provider_credential import with_key
 from .response_buffer import Outbox
 from .stepped_work import StepQueue, is_long
 
@@ -348,7 +348,7 @@ class Exchange:
             raise Unsendable(rejection_text(Reason.DENIED, "key", provider=name))
         if is_admin(self.head.path_text) and not treatment.is_allowed_by_rule:
             raise Unsendable(rejection_text(Reason.DENIED, "admin", path=self.head.path_text))
-        headers, query = self._with_key(provider, key)
+        headers, query = with_key(self.head, provider, key)
         if self._committed:
             # The 200 that the agent has had named no content-encoding.
             headers = [(name, value) for name, value in headers if name.lower() != b"accept-encoding"]
@@ -367,52 +367,17 @@ class Exchange:
             slow_ns=provider.aimd.slow_ns if provider.aimd is not None else None,
         )
 
-    def _with_key(self, provider: ProviderSettings, key: str | None) -> tuple[Headers, bytes]:
-        """Return headers and query for the provider, with its key in place of the caller's credential if it has one."""
-        query = self.head.query
-        if key is None:
-            return for_upstream(self.head.headers), query
-        headers = [
-            *for_upstream(self.head.headers, without=frozenset(CREDENTIAL_HEADERS)),
-            # A connectivity probe is anybody's: it needs no key, and gets none.
-            *([] if is_root(self.head.path_text) else [credential_header(provider.api, key)]),
-        ]
-        return headers, without_key(query)
-
     async def _counted(self, request: Request, body: Text, *, by_token: bool) -> Request:
         """Return the request with its tokens counted, where its provider has them counted before a call is sent."""
-        program, asked = self.rules.program, self.asked
-        if not asked.generates or not program.counts_tokens:
+        target = count_target(self.rules, request, by_token=by_token) if self.asked.generates else None
+        if target is None:
             return request
-        decision = program.decide(request)
-        provider = program.providers.get(decision.provider or "")
-        if provider is None or provider.estimate is TokenEstimate.LEARNED:
-            return request
-        key = self.rules.key(next(provider.pools()))
-        # Calls that are refused anyway are not counted: strangers could make work with them.
-        unsendable = program.rejects_as_unknown(decision.agent) or (key is None and by_token)
-        if decision.verdict is Verdict.DENY or unsendable:
-            return request
-        words, path = self.head.words, self.head.path_text
-        encoding = words.get("content-encoding", "")
-        long = is_long(body, encoding)
-        if provider.estimate is TokenEstimate.EXACT and not self.prefix:
-            self.prefix = await self.turns.of(prefixing(path, words, body), long=long)
-        credential = self.head.credential
-        headers, query = self._with_key(provider, key)
-        model = decision.model or asked.model
-        sent = program.name_at(model, provider.name) or model
-        if sent != asked.model:
-            path = path_with_model(self.head.path, sent).decode("latin-1")
-        counted = await self.counts.of(
-            provider,
-            Prompt(path, query, sent, model, encoding, body, self.prefix, asked.tokens_in, long),
-            Sender(
-                self.rules.base(provider),
-                headers,
-                credential.alias(self.alias_key) if key is None and credential is not None else "",
-            ),
-        )
+        head = self.head
+        long = is_long(body, head.words.get("content-encoding", ""))
+        if target.needs_prefix and not self.prefix:
+            self.prefix = await self.turns.of(prefixing(head.path_text, head.words, body), long=long)
+        prompt = target.prompt(head, self.asked, body, self.prefix, long=long)
+        counted = await self.counts.of(target.provider, prompt, target.sender(head, self.alias_key))
         if counted is None:
             return request
         return attrs.evolve(request, tokens_counted=counted[0], counted_by=counted[1])
