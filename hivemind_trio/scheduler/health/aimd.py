@@ -193,7 +193,7 @@ class Aimd:
         self._disprove(tried.level, now_ns)
         if self._doubling:
             self._grow_early(tried, now_ns, limit_is_binding or inflight >= BINDING * self.limit)
-        return self.limit != before
+        return self._has_moved(before, now_ns)
 
     def on_ended(
         self,
@@ -239,7 +239,7 @@ class Aimd:
             self._cut(outcome, 1.0, now_ns)
         elif outcome is Outcome.IGNORED and tried is not None and not has_begun:
             self._abandoned(granted_ns, now_ns, inflight)
-        return self.limit != before
+        return self._has_moved(before, now_ns)
 
     def restart(self, limit: int, now_ns: int) -> None:
         """Go on after an outage with half of the limit from before it, and grow back by one for each success."""
@@ -427,8 +427,14 @@ class Aimd:
     def _set(self, limit: float, now_ns: int) -> None:
         before = self.limit
         self._limit = min(float(self.high), max(float(self.settings.low), limit))
-        if self.limit != before:
-            self._search.moved(now_ns)
+        self._has_moved(before, now_ns)
+
+    def _has_moved(self, before: int, now_ns: int) -> bool:
+        """Return True if the limit has changed, by a cap or otherwise: the search then compares anew."""
+        if self.limit == before:
+            return False
+        self._search.moved(now_ns)
+        return True
 
 
 def _at_least(refused: int, known: int, share: float) -> float:

@@ -248,6 +248,37 @@ def test_a_cap_is_not_exceeded_while_it_is_believed_and_tried_again_then() -> No
     assert len(world.refused) - before <= 60, "and found again"
 
 
+def test_answers_from_before_a_cap_do_not_measure_the_throughput_at_it() -> None:
+    one = limiter(start=20)
+
+    def begins(calls: range, at_ns: int) -> None:
+        for number, call in enumerate(calls, start=1):
+            one.on_granted(CallId(call), number, at_ns)
+
+    def end(calls: range, outcome: Outcome, granted_ns: int, now_ns: int, inflight: int) -> None:
+        for call in calls:
+            one.on_ended(
+                CallId(call),
+                outcome,
+                granted_ns=granted_ns,
+                now_ns=now_ns,
+                inflight=inflight,
+                limit_is_binding=True,
+            )
+            inflight -= 1
+
+    begins(range(20), 0)
+    end(range(12), Outcome.CONCURRENCY, 0, SECOND_NS, 20)
+    assert one.limit == 8
+    end(range(12, 20), Outcome.SUCCEEDED, 0, 2 * SECOND_NS, 8)
+
+    begins(range(20, 28), 3 * SECOND_NS)
+    end(range(20, 28), Outcome.SUCCEEDED, 3 * SECOND_NS, 5 * SECOND_NS, 8)
+
+    # A cap has been measured once, so it is not yet compared with fewer.
+    assert one.limit == 8
+
+
 def test_a_cap_that_has_gone_is_forgotten() -> None:
     one = limiter(start=20)
     world = World(one, lambda level: level <= 10)
