@@ -56,8 +56,9 @@ def names_in(template: str) -> set[str]:
 
 def uses() -> Iterator[tuple[str, Reason, str, set[str]]]:
     """Yield each call of `rejection_text` with a literal reason and case: place, reason, case and names of values."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
+    for path in [path for path, text in texts.items() if "rejection_text(" in text]:
+        for node in ast.walk(ast.parse(texts[path])):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
                 continue
             if node.func.id != "rejection_text" or not isinstance(node.args[0], ast.Attribute):
