@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+import attrs
 import pytest
 
 import hivemind_trio
@@ -26,8 +27,8 @@ LONG_MAX: Final = 70
 """Lines of a function, its docstring included."""
 
 
-@cache
 def tree(path: Path) -> ast.Module:
+    """Return a syntax tree. Kept, those of all files would slow down each garbage collection of the run."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
@@ -40,17 +41,53 @@ def statements(parsed: ast.AST) -> Iterator[ast.AST]:
             yield from statements(one)
 
 
+def defined_names(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.AnnAssign() | ast.Assign():
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for one in (one for target in targets for one in ast.walk(target)):
+                match one:
+                    case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="self"), attr=name):
+                        yield name
+
+
+@attrs.frozen
+class ModuleFacts:
+    """A module of the package, as far as a rule asks for it."""
+
+    path: Path
+    opening: str | None
+    """Docstring of the module itself."""
+    docstrings: tuple[str, ...]
+    """Docstrings of the module, its classes, functions and attributes."""
+    classes: tuple[str, ...]
+    functions: tuple[tuple[str, int], ...]
+    """Names and lines."""
+    private: frozenset[str]
+    """Names that begin with an underscore."""
+
+    @classmethod
+    def of(cls, path: Path) -> ModuleFacts:
+        parsed = tree(path)
+        nodes = list(statements(parsed))
+        functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        texts = [node.value for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+        names = [name for node in nodes for name in defined_names(node)]
+        return cls(
+            path=path.relative_to(PACKAGE),
+            opening=ast.get_docstring(parsed),
+            docstrings=tuple(text.value for text in texts if isinstance(text.value, str)),
+            classes=tuple(node.name for node in nodes if isinstance(node, ast.ClassDef)),
+            functions=tuple((node.name, (node.end_lineno or node.lineno) - node.lineno + 1) for node in functions),
+            private=frozenset(n for n in names if n.startswith("_") and not n.startswith("__") and n != "_"),
+        )
+
+
 @cache
-def nodes() -> Sequence[tuple[Path, ast.AST]]:
-    """Return every statement of the package with the file it is in."""
-    return [(path.relative_to(PACKAGE), node) for path in FILES for node in statements(tree(path))]
-
-
-def docstrings() -> Iterator[tuple[Path, str]]:
-    """Yield docstrings of modules, classes, functions and attributes."""
-    for path, node in nodes():
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield path, node.value.value
+def modules() -> Sequence[ModuleFacts]:
+    return [ModuleFacts.of(path) for path in FILES]
 
 
 FILES_MAX: Final = 13
@@ -68,35 +105,28 @@ def test_a_folder_has_about_a_dozen_files() -> None:
 
 def test_no_class_name_is_defined_twice() -> None:
     places: dict[str, list[str]] = defaultdict(list)
-    for path, node in nodes():
-        if isinstance(node, ast.ClassDef):
-            places[node.name].append(str(path))
+    for module in modules():
+        for name in module.classes:
+            places[name].append(str(module.path))
 
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
 def test_every_folder_names_its_concern_in_one_line() -> None:
-    for path in FILES:
-        if path.name == "__init__.py":
-            text = ast.get_docstring(tree(path))
-            assert text is not None, path
-            assert text.splitlines()[0].endswith("."), path
+    for module in modules():
+        if module.path.name == "__init__.py":
+            assert module.opening is not None, module.path
+            assert module.opening.splitlines()[0].endswith("."), module.path
 
 
 def test_no_function_is_longer_than_a_screen() -> None:
-    long = [
-        (str(path), node.name, node.end_lineno - node.lineno + 1)
-        for path, node in nodes()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.end_lineno is not None
-        and node.end_lineno - node.lineno >= LONG_MAX
-    ]
+    long = [(str(module.path), *one) for module in modules() for one in module.functions if one[1] > LONG_MAX]
 
     assert long == []
 
 
 def test_docstrings_that_open_with_a_question_word_become_fewer() -> None:
-    found = [(str(path), text) for path, text in docstrings() if RIDDLE.match(text)]
+    found = [(str(module.path), text) for module in modules() for text in module.docstrings if RIDDLE.match(text)]
 
     assert len(found) <= RIDDLES_MAX, f"{len(found)} open so; write the subject first: {found[:20]}"
 
@@ -241,27 +271,10 @@ MAY_BE_PRIVATE: Final = re.compile(
 """Text of which a module has some that `private_names` finds something in."""
 
 
-def defined_names(node: ast.AST) -> Iterator[str]:
-    match node:
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            yield name
-        case ast.AnnAssign() | ast.Assign():
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for one in (one for target in targets for one in ast.walk(target)):
-                match one:
-                    case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="self"), attr=name):
-                        yield name
-
-
 @cache
 def private() -> frozenset[str]:
     """Return the names of the package that begin with an underscore."""
-    return frozenset(
-        name
-        for _, node in nodes()
-        for name in defined_names(node)
-        if name.startswith("_") and not name.startswith("__") and name != "_"
-    )
+    return frozenset().union(*(module.private for module in modules()))
 
 
 def test_code_around_the_package_uses_public_names() -> None:
