@@ -13,10 +13,13 @@ import attrs
 from hivemind_trio.policy import (
     DECLARATIONS,
     FAILURES,
+    FAULTS,
     LATE,
     LOAD,
     RESERVED,
+    RUN_OPTIONS,
     Checked,
+    FaultOf,
     Kind,
     Lexeme,
     Naming,
@@ -163,8 +166,13 @@ class _Proposer:
             elif word(spot.statement) == "upstream" and spot.index == 1:
                 yield from self._names("provider")
                 yield from (Proposal(name, Sort.NAME, "an account") for name in self._accounts())
-            elif word(spot.statement) == "run" and spot.index == 2:
-                yield Proposal("seed", Sort.OPTION)
+            elif word(spot.statement) == "run" and spot.index in (2, 4):
+                said = {word(spot.statement, 2)} if spot.index == 4 else set()
+                for option, slot in RUN_OPTIONS.items():
+                    if option not in said:
+                        yield Proposal(option, Sort.OPTION, slot.shown())
+            elif word(spot.statement) == "fault":
+                yield from self._of_fault()
             return
         inside = word(spot.path[1])
         if inside == "upstream":
@@ -181,6 +189,15 @@ class _Proposer:
                 yield from (Proposal(name, Sort.SETTING, slot.shown()) for name, slot in LOAD.items())
         elif spot.index == 1:
             yield from self._of_field(word(spot.statement))
+
+    def _of_fault(self) -> Iterator[Proposal]:
+        """Yield what `fault store from 3m to 4m` or `fault node 2 from 5m` may have here."""
+        spot = self.spot
+        first = 2 if word(spot.statement, 1) == FaultOf.STORE else 3
+        if spot.index == 1:
+            yield from (Proposal(of, Sort.CHOICE, example) for of, example in FAULTS.items())
+        elif spot.index in (first, first + 2):
+            yield from (Proposal(each, Sort.OPTION) for each in ("from", "to"))
 
     # ---- values ----
 

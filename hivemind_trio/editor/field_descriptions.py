@@ -76,5 +76,6 @@ TESTS: Final[Mapping[str, str]] = {
     "given": "`given { agent ci; hour 22 }`: one call. `given any when CONDITION`: every call that there can be.",
     "load": "`load NAME { agent ci; arrive 300/min }`: calls that keep coming, against a simulated upstream.",
     "upstream": "`upstream PROVIDER { latency 2s..6s; fail 529 2% }`: how that provider behaves in this test.",
-    "run": "`run 10m seed 7`: for how long, of simulated time, and with which chance.",
+    "fault": "`fault store from 3m to 4m`, `fault node 2 from 5m`: a part of several nodes that fails for a time.",
+    "run": "`run 10m seed 7 nodes 2`: simulated time, seed of chance, and proxies that share the limits.",
 }

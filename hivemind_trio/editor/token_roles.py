@@ -7,7 +7,18 @@ from enum import Enum, auto
 from itertools import pairwise
 from typing import Final
 
-from hivemind_trio.policy import DECLARATIONS, TEST_STATEMENTS, Lexeme, Naming, Setting, lexemes, links, request_fields
+from hivemind_trio.policy import (
+    DECLARATIONS,
+    FAULTS,
+    RUN_OPTIONS,
+    TEST_STATEMENTS,
+    Lexeme,
+    Naming,
+    Setting,
+    lexemes,
+    links,
+    request_fields,
+)
 
 from .cursor_context import Spot, settings_in, spots, word
 
@@ -126,7 +137,7 @@ def _in_test(lexeme: Lexeme, spot: Spot) -> Role:
     if len(spot.path) == 1:
         if spot.index == 0:
             return Role.SETTING if lexeme.text in TEST_STATEMENTS else Role.NAME
-        return Role.OPTION if lexeme.text in ("any", "seed") else Role.NAME
+        return Role.OPTION if lexeme.text in ("any", "from", "to", *FAULTS, *RUN_OPTIONS) else Role.NAME
     if spot.index == 0:
         return Role.FIELD if is_field(lexeme.text) else Role.SETTING
     return Role.OPTION if lexeme.text in ("from", "to") else Role.NAME

@@ -93,6 +93,8 @@ from .program.plan_settings import PlanSettings as PlanSettings
 from .program.policy_tests import Arriving as Arriving
 from .program.policy_tests import Behaving as Behaving
 from .program.policy_tests import Expectation as Expectation
+from .program.policy_tests import Fault as Fault
+from .program.policy_tests import FaultOf as FaultOf
 from .program.policy_tests import PlanDeclared as PlanDeclared
 from .program.policy_tests import PolicyTest as PolicyTest
 from .program.policy_tests import Run as Run
@@ -180,7 +182,9 @@ from .syntax.let_bindings import names_in as names_in
 from .syntax.lexeme import Lexeme as Lexeme
 from .syntax.lexer import lexemes as lexemes
 from .syntax.lexer import significant as significant
+from .testing.block_typing import FAULTS as FAULTS
 from .testing.block_typing import LOAD as LOAD
+from .testing.block_typing import RUN_OPTIONS as RUN_OPTIONS
 from .testing.block_typing import outcome_fields as outcome_fields
 from .testing.outcomes import Decided as Decided
 from .testing.outcomes import leaves as leaves

@@ -807,4 +807,4 @@ DECLARATIONS: Final[Mapping[str, Declaration]] = {
 
 DEFAULTED: Final = {"provider": PROVIDER, "agent": AGENT, "lane": LANE, "budget": BUDGET}
 
-TEST_STATEMENTS: Final = ("given", "load", "upstream", "run")
+TEST_STATEMENTS: Final = ("given", "load", "upstream", "fault", "run")

@@ -3,4 +3,5 @@
 from .runner import BUDGET_S as BUDGET_S
 from .runner import Heard as Heard
 from .runner import rehearse as rehearse
+from .scenario import nodes_of as nodes_of
 from .scenario import stage as stage

@@ -27,7 +27,7 @@ from hivemind_trio.policy import (
 )
 from hivemind_trio.sim import Bound, Figures, Load, World
 
-from .scenario import DATE, TIME, most_out, stage
+from .scenario import DATE, TIME, most_out, nodes_of, stage
 from .units import shown
 
 BUDGET_S: Final = 30.0
@@ -84,7 +84,9 @@ def rehearse(
     try:
         if calls > CALLS_MAX:  # all of them are drawn before the first, and nothing could stop that
             raise _OverTime
-        world = World(program, stage(run), run.seed, bound=Bound(chain_ns=0, concurrency_ns=0), told=told)
+        world = World(
+            program, stage(run), run.seed, bound=Bound(chain_ns=0, concurrency_ns=0), told=told, nodes=nodes_of(run)
+        )
         found = tuple(_failures(checked.sources[0].name, test, run, world.run()))
     except _OverTime:
         found = (

@@ -9,7 +9,7 @@ import attrs
 
 from hivemind_trio.model.dates import date_on
 from hivemind_trio.model.plan import WHOLE
-from hivemind_trio.policy import Arriving, Behaving, PlanDeclared, Run
+from hivemind_trio.policy import Arriving, Behaving, FaultOf, PlanDeclared, Run
 from hivemind_trio.sim import (
     EVERY_NS,
     Amount,
@@ -17,10 +17,12 @@ from hivemind_trio.sim import (
     ClientBehaviour,
     Fleet,
     NamedError,
+    NodesSpec,
     PlanLimit,
     Scenario,
     Shape,
     Storm,
+    TimeSpan,
     Traits,
     UpstreamSpec,
     Weather,
@@ -56,6 +58,31 @@ def stage(run: Run) -> Scenario:
         until_ns=run.length_ns,
         time=next((load.time for load in run.loads if load.time is not None), TIME),
         date=next((load.date for load in run.loads if load.date is not None), DATE),
+    )
+
+
+def nodes_of(run: Run) -> NodesSpec | None:
+    """Return the nodes of a test and what happens to them; None: one proxy, which is alone."""
+    if run.nodes == 1:
+        return None
+    away: list[TimeSpan] = []
+    cuts: list[tuple[int, TimeSpan]] = []
+    kills: list[tuple[int, TimeSpan]] = []
+    for fault in run.faults:
+        span = TimeSpan(since_ns=fault.from_ns, until_ns=run.length_ns + 1 if fault.to_ns is None else fault.to_ns)
+        match fault.of:
+            case FaultOf.STORE:
+                away.append(span)
+            case FaultOf.LINK:
+                cuts.append((fault.node, span))
+            case FaultOf.NODE:
+                kills.append((fault.node, span))
+    return NodesSpec(
+        count=run.nodes,
+        away=tuple(away),
+        cuts=tuple(cuts),
+        dies=tuple((node, span.since_ns) for node, span in kills),
+        returns=tuple((node, span.until_ns) for node, span in kills if span.until_ns <= run.length_ns),
     )
 
 

@@ -51,6 +51,7 @@ from hivemind_trio.scheduler.decisions.routing import calls_to_move, is_given_up
 from hivemind_trio.scheduler.learning.messages import LearnAnswered, LearnCalled, LearningShared, LearnUnanswered
 from hivemind_trio.scheduler.limits.cost import NOTHING
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
+from hivemind_trio.scheduler.protocol.account_key import AccountKey
 from hivemind_trio.scheduler.protocol.attempt_result import HEALTHY, AttemptResult
 from hivemind_trio.scheduler.protocol.beliefs import Beliefs, BeliefsRestored, KeptSessions
 from hivemind_trio.scheduler.protocol.budget_draw import (
@@ -256,6 +257,10 @@ class Scheduler:
     def accounts(self, now_ns: int) -> tuple[AccountSnapshot, ...]:
         """Return every account of the budgets. O(accounts), and changes nothing."""
         return accounts(self.state, now_ns)
+
+    def spent_here(self) -> tuple[tuple[AccountKey, int], ...]:
+        """Return what this node has spent of shared accounts and calls in flight may spend, as its ledger has it."""
+        return self.state.budgets.spent_here()
 
     def constants(self) -> list[object]:
         """Return the parts of the state that never change: copies share them, and some are known by identity."""

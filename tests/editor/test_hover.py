@@ -10,6 +10,8 @@ import pytest
 from hivemind_trio.editor import Role, hints, hover, occurrences, outline, roles
 from hivemind_trio.editor.field_descriptions import FIELDS, OUTCOMES, TESTS, WORDS
 from hivemind_trio.policy import (
+    FAULTS,
+    RUN_OPTIONS,
     TEST_STATEMENTS,
     Checked,
     Lexeme,
@@ -57,7 +59,7 @@ def test_every_word_with_a_meaning_is_explained_in(name: str) -> None:
     names, text = occurrences(policy), policy.sources[0].text
     words = [piece for piece, role in roles(text) if role in EXPLAINED]
     for piece in words[::3]:
-        if piece.text not in ("any", "seed", "latency", "fail", "from", "to"):
+        if piece.text not in ("any", "latency", "fail", "from", "to", *FAULTS, *RUN_OPTIONS):
             found = hover(policy, 0, piece.span.start, names)
             assert found is not None, f"{piece.text} at {piece.span.start}"
             assert found[0].start == piece.span.start

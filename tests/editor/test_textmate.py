@@ -19,6 +19,8 @@ from hivemind_trio.editor import Role, roles
 from hivemind_trio.policy import (
     DECLARATIONS,
     DEFAULTED,
+    FAULTS,
+    RUN_OPTIONS,
     TEST_STATEMENTS,
     Naming,
     Setting,
@@ -93,7 +95,7 @@ def words() -> dict[str, list[str]]:
         "named-declaration": [name for name, one in DECLARATIONS.items() if one.naming is Naming.NAME],
         "declaration": [name for name, one in DECLARATIONS.items() if one.naming is not Naming.NAME],
         "setting": {name for name, _ in every} | {*TEST_STATEMENTS, *LOAD, *fields, "latency", "fail"},
-        "option": options | {*LINKS, "any", "seed", "from", "to"},
+        "option": options | {*LINKS, *FAULTS, *RUN_OPTIONS, "any", "from", "to"},
         "field": fields,
         "choice": choices | {*FAILURES, "unknown", "none", "true", "false", "admitted", "denied"},
     }

@@ -128,6 +128,15 @@ RUNS: Final = {
         # 105k tokens a session of five calls; one call of a session alone has 1k.
         "anthropic.plan.session.max > 15% and w.completed > 80%",
     ),
+    "nodes share the slots, whatever becomes of one of them and of the store": (
+        'load w { agent human; model "claude-haiku-4-5"; arrive 40/min }\n'
+        "fault store from 20s to 60s\nfault node 2 from 70s to 90s\nfault link 1 from 100s\nrun 2m seed 3 nodes 2",
+        "anthropic.concurrency.max == 2 and w.completed > 70% and w.failed < 10%",
+    ),
+    "where no node is up, calls fail": (
+        'load w { model "gpt-5"; arrive 60/min }\nfault node 1 from 30s to 90s\nfault node 2 from 30s\nrun 2m nodes 2',
+        "w.failed > 35% and w.failed < 65%",
+    ),
     "streams": ("load w { stream; arrive 10/min }", "w.completed >= 80%"),
 }  # fmt: skip
 
@@ -135,10 +144,11 @@ RUNS: Final = {
 @pytest.mark.slow
 @pytest.mark.parametrize(("asks", "expected"), RUNS.values(), ids=RUNS)
 def test_what_comes_of_a_run_holds_and_its_opposite_does_not(asks: str, expected: str) -> None:
-    checked, test = compiled(f"{SLOW if 'upstream' not in asks else ''}{asks}\nrun 2m seed 3\nexpect {expected}")
+    said = f"{SLOW if 'upstream' not in asks else ''}{asks}" + ("" if "\nrun" in asks else "\nrun 2m seed 3")
+    checked, test = compiled(f"{said}\nexpect {expected}")
 
     assert rehearse(checked, test).diagnostics == ()
-    opposite = came_of(f"{SLOW if 'upstream' not in asks else ''}{asks}\nrun 2m seed 3\nexpect not ({expected})")
+    opposite = came_of(f"{said}\nexpect not ({expected})")
     assert [one.code for one in opposite.diagnostics] == ["HM503"]
 
 

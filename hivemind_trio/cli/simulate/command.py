@@ -108,7 +108,13 @@ interrupted."""
     metavar="FROM..TO",
     help="With --nodes: nobody reaches the store from then to then: `60s..100s`.",
 )
-@click.option("--die", "dies", multiple=True, metavar="NODE@TIME", help="With --nodes: kill a node: `2@90s`.")
+@click.option(
+    "--die",
+    "dies",
+    multiple=True,
+    metavar="NODE@TIME",
+    help="With --nodes: kill a node: `2@90s`, or `2@90s..120s`: it is started again.",
+)
 @click.option(
     "--cut",
     "cuts",
@@ -151,10 +157,9 @@ def simulate(
     if picture is not None:
         stop_unless_drawable(picture)
     nodes = nodes_spec(count, away, dies, cuts)
-    if audit and nodes is not None:
-        fail("--audit checks one proxy", hint="remove --audit or --nodes")
     chosen = _chosen(trace, since, until, agent)
-    scenario, name, program, own_seed = _selected(policy, named, trace, tested, chosen)
+    scenario, name, program, own_seed, own_nodes = _selected(policy, named, trace, tested, chosen)
+    nodes = own_nodes if nodes is None else nodes
     first = own_seed if seed is None else seed
     compared = None if other is None else (other, _compiled(checked_policy(other)))
     programs = [program, compared[1]] if compared else [program]
@@ -200,8 +205,8 @@ def _chosen(trace: str | None, since: str | None, until: str | None, agent: str 
 
 def _selected(
     policy: str | None, named: str | None, trace: str | None, tested: str | None, chosen: CallFilter | None
-) -> tuple[Scenario, str, Program, int]:
-    """Return the scenario, the name of the policy, the policy, and the first seed unless one is given."""
+) -> tuple[Scenario, str, Program, int, NodesSpec | None]:
+    """Return the scenario, the policy's name, the policy, and the first seed and the nodes unless they are given."""
     if tested is not None:
         if policy is None:
             fail("--test needs a policy file", hint=f'`hivemind-trio simulate team.hmp --test "{tested}"`')
@@ -209,8 +214,8 @@ def _selected(
             fail("--test and --scenario or --trace exclude each other", hint="remove --test, or --scenario and --trace")
         checked = checked_policy(policy)
         program = _compiled(checked)
-        scenario, seed = scenario_of_test(checked, tested)
-        return scenario, policy, program, seed
+        scenario, seed, nodes = scenario_of_test(checked, tested)
+        return scenario, policy, program, seed, nodes
     scenario = scenario_named(named, trace, chosen)
     if policy is None and trace is not None and scenario.policy is None:
         fail(
@@ -218,7 +223,7 @@ def _selected(
             hint=f"`hivemind-trio simulate team.hmp --trace {trace}`",
         )
     name, program = _program(policy, scenario)
-    return scenario, name, program, 1
+    return scenario, name, program, 1, None
 
 
 def _run(

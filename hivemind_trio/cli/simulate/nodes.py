@@ -27,15 +27,24 @@ def nodes_spec(
             if given:
                 fail(f"{option} needs --nodes", hint=f"add `--nodes 4` to `{option} {given[0]}`")
         return None
-    killed = tuple((node, _time_ns("--die", said)) for node, said in (_at("--die", one, count) for one in dies))
-    if len({node for node, _ in killed}) == count:
+    killed = [(node, _killed(said)) for node, said in (_at("--die", one, count) for one in dies)]
+    forever = {node for node, span in killed if span.until_ns == 0}
+    if len(forever) == count:
         fail("--die leaves no node", hint=f"with --nodes {count}, let at most {count - 1} of them die")
     return NodesSpec(
         count=count,
         away=tuple(_span("--store-away", one) for one in away),
-        dies=killed,
+        dies=tuple((node, span.since_ns) for node, span in killed),
+        returns=tuple((node, span.until_ns) for node, span in killed if span.until_ns),
         cuts=tuple((node, _span("--cut", said)) for node, said in (_at("--cut", one, count) for one in cuts)),
     )
+
+
+def _killed(said: str) -> TimeSpan:
+    """Return `90s` or `90s..120s`; one without an end ends at 0."""
+    from hivemind_trio.sim import TimeSpan
+
+    return _span("--die", said) if ".." in said else TimeSpan(since_ns=_time_ns("--die", said), until_ns=0)
 
 
 def _at(option: str, said: str, count: int) -> tuple[int, str]:

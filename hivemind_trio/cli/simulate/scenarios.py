@@ -18,7 +18,7 @@ from hivemind_trio.cli.console import EXIT_USAGE, fail
 if TYPE_CHECKING:
     from hivemind_trio.model import RecordedCall
     from hivemind_trio.policy import Checked, Program
-    from hivemind_trio.sim import PlanLimit, Scenario
+    from hivemind_trio.sim import NodesSpec, PlanLimit, Scenario
     from hivemind_trio.store import CallFilter
 
 PLANS_MAX: Final = 5
@@ -127,12 +127,12 @@ def _read(path: str, shipped: list[str]) -> str:
         fail(f"--scenario {path}: {why}", hint=f"{hint}`--scenario list` names those that ship; a file ends in .toml")
 
 
-def scenario_of_test(checked: Checked, named: str) -> tuple[Scenario, int]:
-    """Return the scenario and the seed of a policy's simulated test; exits with status 2 if there is none."""
+def scenario_of_test(checked: Checked, named: str) -> tuple[Scenario, int, NodesSpec | None]:
+    """Return scenario, seed and nodes of a policy's simulated test; exits with status 2 if there is none."""
     import difflib
 
     from hivemind_trio.policy import Run
-    from hivemind_trio.policy_tests import stage
+    from hivemind_trio.policy_tests import nodes_of, stage
 
     runs = {test.name: (test, test.asks) for test in checked.tests if isinstance(test.asks, Run)}
     if named not in runs:
@@ -141,7 +141,7 @@ def scenario_of_test(checked: Checked, named: str) -> tuple[Scenario, int]:
         hint = f"did you mean `{near[0]}`?" if near else there
         fail(f"--test {named}: {checked.sources[0].name} has no simulated test of this name", hint=hint)
     test, run = runs[named]
-    return attrs.evolve(stage(run), name=test.name, about=f"a test, {test.at}"), run.seed
+    return attrs.evolve(stage(run), name=test.name, about=f"a test, {test.at}"), run.seed, nodes_of(run)
 
 
 def list_scenarios() -> None:

@@ -125,6 +125,7 @@ def _nodes(runs: Sequence[Figures]) -> list[list[str]]:
     rows = [["node", "calls", "attempts", ""]]
     for node in fleet.nodes:
         died = f"killed at {node.died_ns / 1e9:.0f} s" if node.died_ns is not None else ""
+        died += f", back at {node.returned_ns / 1e9:.0f} s" if node.returned_ns is not None else ""
         rows.append([node.name, f"{node.calls}", f"{node.attempts}", died])
     rows.append(["store", f"{fleet.operations_per_call:.2f} operations a call", "", ""])
     rows += [[f"{name}, learned", f"concurrency {limit}", "", ""] for name, limit in fleet.limits.items() if limit]

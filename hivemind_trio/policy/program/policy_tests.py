@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TypeAlias, final
 
 import attrs
@@ -103,6 +104,32 @@ class Behaving:
 
 
 @final
+class FaultOf(StrEnum):
+    """Part of several nodes that is not there for a time."""
+
+    STORE = "store"
+    """Nobody reaches it."""
+    NODE = "node"
+    """Killed; another process starts in its place."""
+    LINK = "link"
+    """A node does not reach the store."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Fault:
+    """`fault store from 3m to 4m`, or `fault node 2 from 5m`."""
+
+    of: FaultOf
+    node: int
+    """Number of the node, from 1; 0 of the store."""
+    from_ns: int
+    to_ns: int | None
+    """None: to the end."""
+    span: Span
+
+
+@final
 @attrs.frozen(kw_only=True)
 class Run:
     """A simulated run."""
@@ -111,6 +138,9 @@ class Run:
     upstreams: tuple[Behaving, ...]
     length_ns: int
     seed: int
+    nodes: int = 1
+    """Proxies that share the providers; 1: one, which is alone."""
+    faults: tuple[Fault, ...] = ()
 
 
 @final

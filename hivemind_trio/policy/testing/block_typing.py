@@ -34,6 +34,8 @@ from hivemind_trio.policy.program.policy_tests import (
     Behaving,
     Expectation,
     Failing,
+    Fault,
+    FaultOf,
     GivenAny,
     GivenCall,
     PlanDeclared,
@@ -86,6 +88,19 @@ UNNAMED_STATUS: Final = 500
 LENGTH_NS: Final = 600 * 10**9
 """Default length of a run."""
 LENGTH_MAX_NS: Final = 14 * DAY_NS
+
+NODES_MAX: Final = 64
+"""Most nodes of a run."""
+
+RUN_OPTIONS: Final[Mapping[str, Slot]] = {"seed": Slot(Type.COUNT), "nodes": Slot(Type.COUNT, least=1)}
+"""Options of `run`."""
+
+FAULTS: Final[Mapping[FaultOf, str]] = {
+    FaultOf.STORE: "fault store from 3m to 4m",
+    FaultOf.NODE: "fault node 2 from 5m",
+    FaultOf.LINK: "fault link 2 from 3m to 4m",
+}
+"""Subjects of `fault`, with an example."""
 
 PLAN_OPTIONS: Final[Mapping[str, Slot]] = {
     "tokens": Slot(Type.COUNT, least=1),
@@ -146,14 +161,16 @@ class _Reading:
     _loads: dict[str, Arriving | None] = attrs.field(init=False, factory=dict)
     """Name -> what was read; None: it has mistakes."""
     _upstreams: list[Behaving] = attrs.field(init=False, factory=list)
-    _run: tuple[int, int] | None = attrs.field(init=False, default=None)
+    _run: tuple[int, Mapping[str, int]] | None = attrs.field(init=False, default=None)
+    """Length and options."""
+    _faults: list[Fault] = attrs.field(init=False, factory=list)
     _expects: list[Expectation] = attrs.field(init=False, factory=list)
 
     def read(self) -> PolicyTest | None:
         report, before = self._report, len(self._report.found)
         block = self._test.item.block
         statements = block.statements if block is not None else ()
-        about_run = [one for one in statements if _is(one, "load", "upstream", "run")]
+        about_run = [one for one in statements if _is(one, "load", "upstream", "fault", "run")]
         about_calls = [one for one in statements if _is(one, "given")]
         self._loads = {name.text: None for one in about_run if (name := _load_name(one)) is not None}
         expected = self._typer_of_run() if about_run else self._typer_of_calls()
@@ -180,6 +197,8 @@ class _Reading:
             )
         elif about_run:
             self._unplanned()
+            if self._run is not None or not any(_is(one, "run") for one in about_run):
+                self._check_faults()
         elif not about_calls:
             what = "`given { ... }`, `given any when ...` or `load NAME { ... }`"
             report.add("HM502", "this test has no calls and no run", self._test.name_span, help=f"add {what}")
@@ -193,8 +212,15 @@ class _Reading:
 
     def _typed(self) -> PolicyTest:
         loads = tuple(one for one in self._loads.values() if one is not None)
-        length_ns, seed = self._run or (LENGTH_NS, 1)
-        run = Run(loads=loads, upstreams=tuple(self._upstreams), length_ns=length_ns, seed=seed)
+        length_ns, said = self._run or (LENGTH_NS, {})
+        run = Run(
+            loads=loads,
+            upstreams=tuple(self._upstreams),
+            length_ns=length_ns,
+            seed=said.get("seed", 1),
+            nodes=said.get("nodes", 1),
+            faults=tuple(self._faults),
+        )
         return PolicyTest(
             name=self._test.name,
             span=self._test.name_span,
@@ -217,6 +243,8 @@ class _Reading:
                 self._load(statement)
             case Item(head=Name(text="upstream")):
                 self._upstream(statement)
+            case Item(head=Name(text="fault")):
+                self._fault(statement)
             case Item(head=Name(text="run")):
                 self._length(statement)
             case Item(head=head):
@@ -604,23 +632,101 @@ class _Reading:
                 return
             yield Failing(signal=str(signal), share=part, from_ns=from_ns, to_ns=to_ns)
 
-    def _length(self, statement: Item) -> None:
+    def _fault(self, statement: Item) -> None:
+        """Read `fault store|node N|link N [from TIME] [to TIME]`."""
         match statement.args:
-            case (length,):
-                found = self._read(length, Slot(Type.DURATION, least=1)), 1
-            case (length, Name(text="seed"), seed):
-                found = self._read(length, Slot(Type.DURATION, least=1)), self._read(seed, Slot(Type.COUNT))
-            case _:
-                what, put = "`run` needs a duration", "run 10m seed 7"
-                choices = Fix.choosing(statement.span, (put,))
-                self._report.add("HM112", what, statement.span, help=f"write `{put}`", choices=choices)
+            case (Name(text="store"), *times):
+                of, node = FaultOf.STORE, 0
+            case (Name(text="node" | "link" as word), number, *times):
+                of, read = FaultOf(word), self._read(number, Slot(Type.COUNT, least=1))
+                if read is None:
+                    return
+                node = read
+            case (Name(text="node" | "link" as word),):
+                self._wrong_fault(f"`fault {word}` needs the number of a node", statement, FAULTS[FaultOf(word)])
                 return
-        if self._run is not None:
+            case (first, *_):
+                words = [str(one) for one in FaultOf]
+                self._report.unknown(
+                    "HM112", "unknown subject of `fault`", getattr(first, "text", ""), first.span, words
+                )
+                return
+            case _:
+                self._wrong_fault(
+                    "`fault` needs `store`, `node` or `link`", statement, FAULTS[FaultOf.STORE], *FAULTS.values()
+                )
+                return
+        example = FAULTS[of]
+        said: dict[str, int] = {}
+        for option, value in zip(times[::2], times[1::2], strict=False):
+            name = option.text if isinstance(option, Name) else ""
+            if name not in ("from", "to") or name in said:
+                self._wrong_fault("`fault` expects `from` and `to` here", option, example)
+                return
+            found = self._read(value, Slot(Type.DURATION))
+            if found is None:
+                return
+            said[name] = found
+        if len(times) % 2:
+            self._wrong_fault("`fault` expects `from` and `to` with a time each", times[-1], example)
+        elif said.get("to", LENGTH_MAX_NS + 1) <= said.get("from", 0):
+            self._report.add(
+                "HM502", "this `fault` ends before it begins", statement.span, help="let `to` be later than `from`"
+            )
+        else:
+            fault = Fault(of=of, node=node, from_ns=said.get("from", 0), to_ns=said.get("to"), span=statement.span)
+            self._faults.append(fault)
+
+    def _wrong_fault(self, what: str, place: Item | Value, *puts: str) -> None:
+        choices = Fix.choosing(place.span, tuple(dict.fromkeys(puts))) if isinstance(place, Item) else ()
+        self._report.add("HM112", what, place.span, help=f"write `{puts[0]}`", choices=choices)
+
+    def _check_faults(self) -> None:
+        """Report faults of nodes that the run does not have."""
+        nodes = self._run[1].get("nodes", 1) if self._run is not None else 1
+        for fault in self._faults:
+            if nodes == 1:
+                self._report.add(
+                    "HM502",
+                    "`fault` is about several nodes, and this run has one",
+                    fault.span,
+                    help="add `nodes` to `run`, as in `run 10m nodes 2`",
+                )
+                return
+            if fault.node > nodes:
+                self._report.add(
+                    "HM502", f"this run has no node {fault.node}", fault.span, help=f"its nodes are 1 to {nodes}"
+                )
+
+    def _length(self, statement: Item) -> None:
+        """Read `run LENGTH [seed N] [nodes N]`."""
+        if not statement.args:
+            what, put = "`run` needs a duration", "run 10m seed 7"
+            choices = Fix.choosing(statement.span, (put,))
+            self._report.add("HM112", what, statement.span, help=f"write `{put}`", choices=choices)
+            return
+        length, *options = statement.args
+        length_ns = self._read(length, Slot(Type.DURATION, least=1))
+        said: dict[str, Any] = {}
+        for option, value in zip(options[::2], options[1::2], strict=False):
+            name = option.text if isinstance(option, Name) else ""
+            if name not in RUN_OPTIONS or name in said:
+                what = f"`{name}` is set twice" if name in said else "`run` has no option here"
+                self._report.add("HM112", what, option.span, help="write `run 10m seed 7 nodes 2`")
+                return
+            said[name] = self._read(value, RUN_OPTIONS[name])
+            if name == "nodes" and (said[name] or 0) > NODES_MAX:
+                self._report.add("HM205", f"a run has at most {NODES_MAX} nodes", value.span)
+        if len(options) % 2:
+            self._report.add(
+                "HM112", "an option of `run` needs a value", options[-1].span, help="write `run 10m seed 7 nodes 2`"
+            )
+        elif self._run is not None:
             self._report.add("HM105", "`run` is set twice", statement.head.span)
-        elif None not in found:
-            if found[0] > LENGTH_MAX_NS:
-                self._report.add("HM205", "a run must be at most `14d`", statement.args[0].span)
-            self._run = found
+        elif length_ns is not None and None not in said.values():
+            if length_ns > LENGTH_MAX_NS:
+                self._report.add("HM205", "a run must be at most `14d`", length.span)
+            self._run = length_ns, said
 
     def _check_times(self) -> None:
         loads = [one for one in self._loads.values() if one is not None]

@@ -234,6 +234,14 @@ class Budgets:
                     self._account(budget, allowance, key.whose, now_ns)
         self._join_everybodys(now_ns)
 
+    def spent_here(self) -> tuple[tuple[AccountKey, int], ...]:
+        """Return what this node has spent of each shared account, with the claims of calls in flight."""
+        return tuple(
+            (key, account.shared.settled + account.claimed)
+            for key, account in self.accounts.items()
+            if account.shared is not None
+        )
+
     def _join_everybodys(self, now_ns: int) -> None:
         """Have the accounts of all callers before the first call: an operator sees what other nodes have spent."""
         for budget in self._program.budgets.values() if self.shared is not None else ():

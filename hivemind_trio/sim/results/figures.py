@@ -139,7 +139,9 @@ class NodeFigures:
     """Requests of clients."""
     attempts: int
     died_ns: int | None
-    """When it was killed; None: it was not."""
+    """When it was last killed; None: it was not."""
+    returned_ns: int | None = None
+    """When it was last started again; None: it was not, or is down."""
 
 
 @final

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, final
 
 import attrs
@@ -46,6 +46,10 @@ class Audit:
 
     program: Program
     scheduler: Scheduler
+    shares: bool = False
+    """True if a store of several nodes may give the scheduler something to do, beside time."""
+    granted: Callable[[Permit, int], None] | None = attrs.field(init=False, default=None)
+    """Callback after each grant."""
     events: int = attrs.field(init=False, default=0)
     _waiting: dict[CallId, None] = attrs.field(init=False, factory=dict)
     _held: dict[CallId, Permit] = attrs.field(init=False, factory=dict)
@@ -72,8 +76,8 @@ class Audit:
             Broken: With the invariant's words.
         """
         self.events += 1
-        _holds(now_ns >= self._now_ns, "time goes forwards")
-        _holds(self._wakeup_ns is None or now_ns <= self._wakeup_ns, "the scheduler is woken when it asked to be")
+        holds(now_ns >= self._now_ns, "time goes forwards")
+        holds(self._wakeup_ns is None or now_ns <= self._wakeup_ns, "the scheduler is woken when it asked to be")
         self._now_ns = now_ns
         self._happened(event)
         granted: set[str] = set()
@@ -84,7 +88,7 @@ class Audit:
                     self._granted(command, permit)
                     granted.add(permit.provider)
                 case Reject(call_id=call_id) | Finish(call_id):
-                    _holds(call_id in self._waiting, "who is sent away was waiting")
+                    holds(call_id in self._waiting, "who is sent away was waiting")
                     del self._waiting[call_id]
                 case LimitChanged(provider=provider, limit=limit):
                     self._limits[provider] = max(limit, self._limits.get(provider, 0))
@@ -92,7 +96,22 @@ class Audit:
 
     def done(self) -> None:
         """At the end, when every client has its answer."""
-        _holds(not self._held and not self._waiting, "in the end nobody waits and nothing is held")
+        holds(not self._held and not self._waiting, "in the end nobody waits and nothing is held")
+
+    @property
+    def held(self) -> Mapping[CallId, Permit]:
+        """Calls in flight."""
+        return self._held
+
+    def inflight(self, provider: str) -> int:
+        """Return how many calls are in flight at a provider."""
+        return self._counts["provider", provider]
+
+    def drop(self) -> None:
+        """Forget every call: the process has been killed."""
+        self._waiting.clear()
+        self._held.clear()
+        self._counts.clear()
 
     def _happened(self, event: Event) -> None:
         match event:
@@ -101,7 +120,7 @@ class Audit:
             case CallCancelled(call_id=call_id):
                 self._waiting.pop(call_id, None)
             case AttemptEnded(call_id=call_id, ended=ended):
-                _holds(call_id in self._held, "an attempt that ends was granted, and ends once")
+                holds(call_id in self._held, "an attempt that ends was granted, and ends once")
                 held = self._held.pop(call_id)
                 self._counts.subtract(_counted(held))
                 if not ended.committed:
@@ -111,15 +130,17 @@ class Audit:
 
     def _granted(self, grant: Grant, permit: Permit) -> None:
         call_id = grant.call_id
-        _holds(call_id in self._waiting, "who is granted was waiting, and is granted once")
+        holds(call_id in self._waiting, "who is granted was waiting, and is granted once")
         del self._waiting[call_id]
         self._held[call_id] = permit
         self._counts.update(_counted(permit))
         for key, cap in self._caps(permit).items():
-            _holds(cap is None or self._counts[key] <= cap, f"{' '.join(key)} is within its cap in the policy")
+            holds(cap is None or self._counts[key] <= cap, f"{' '.join(key)} is within its cap in the policy")
         self._count(permit, self._now_ns)
         if grant.attempt == 1:
             self._count_start(permit, self._now_ns)
+        if self.granted is not None:
+            self.granted(permit, self._now_ns)
 
     def _caps(self, permit: Permit) -> dict[tuple[str, ...], int | None]:
         """Return the policy's bounds on everything a permit is taken from, with AIMD at its most generous."""
@@ -153,7 +174,7 @@ class Audit:
             sent.popleft()
         for quota in quotas:
             within = sum(1 for at_ns in sent if at_ns > now_ns - quota.window_ns)
-            _holds(within <= _most(quota), f"{within} requests are within {quota}")
+            holds(within <= most_in_window(quota), f"{within} requests are within {quota}")
 
     def _count_start(self, permit: Permit, now_ns: int) -> None:
         """Count the calls that an agent starts, as its limits declare them."""
@@ -168,35 +189,35 @@ class Audit:
             started.popleft()
         for limit in limits:
             within = sum(1 for at_ns in started if at_ns > now_ns - limit.window_ns)
-            _holds(within <= limit.amount, f"{within} starts of agent {permit.agent} are within {limit}")
+            holds(within <= limit.amount, f"{within} starts of agent {permit.agent} are within {limit}")
 
     def _at_rest(self, event: Event, granted: set[str]) -> None:
         snapshot = self.scheduler.snapshot()
-        _holds(snapshot.inflight == len(self._held), "what is in flight is what was granted and has not ended")
-        _holds(snapshot.waiting == len(self._waiting), "nobody is lost, and nobody waits who was answered")
+        holds(snapshot.inflight == len(self._held), "what is in flight is what was granted and has not ended")
+        holds(snapshot.waiting == len(self._waiting), "nobody is lost, and nobody waits who was answered")
         pools = Counter(permit.provider for permit in self._held.values())
         for name, pool in snapshot.pools.items():
-            _holds(pool.inflight == pools[name], f"provider {name} counts its attempts")
-            _holds(sum(pool.lanes_inflight.values()) == pool.inflight, "lanes share all of a provider's slots")
-            _holds(sum(pool.groups_inflight.values()) == pool.inflight, "so do limits groups")
+            holds(pool.inflight == pools[name], f"provider {name} counts its attempts")
+            holds(sum(pool.lanes_inflight.values()) == pool.inflight, "lanes share all of a provider's slots")
+            holds(sum(pool.groups_inflight.values()) == pool.inflight, "so do limits groups")
             # A limit that was cut under what is in flight drains: only a grant can break it.
             most = max(pool.limit, self._limits.get(name, 0))
-            _holds(name not in granted or pool.inflight <= most, f"provider {name} is within its limit")
+            holds(name not in granted or pool.inflight <= most, f"provider {name} is within its limit")
             self._limits[name] = pool.limit
         wakeup_ns = self._wakeup_ns = self.scheduler.wakeup_ns()
         for name, pool in snapshot.pools.items():
             if pool.stands is None or name in granted:
                 self._stands_ns.pop(name, None)
-            if pool.stands is not None:
+            if pool.stands is not None and not self.shares:
                 self._stands(name, pool, pool.stands, wakeup_ns)
-        if self._waiting:
-            _holds(bool(self._held) or wakeup_ns is not None, "somebody waits, and something will happen")
+        if self._waiting and not self.shares:
+            holds(bool(self._held) or wakeup_ns is not None, "somebody waits, and something will happen")
         if isinstance(event, TimePassed) and wakeup_ns is not None:
-            _holds(wakeup_ns > self._now_ns, "time that has passed is not asked for again")
+            holds(wakeup_ns > self._now_ns, "time that has passed is not asked for again")
 
     def _stands(self, name: str, pool: PoolSnapshot, stands: Standstill, wakeup_ns: int | None) -> None:
         """Check that a call goes soon where calls wait in line and none is in flight."""
-        _holds(not pool.inflight and bool(pool.waiting), f"provider {name} stands if calls wait and none is in flight")
+        holds(not pool.inflight and bool(pool.waiting), f"provider {name} stands if calls wait and none is in flight")
         provider = self.program.pools.get(name)
         far = any((gate.hold_until_ns or 0) > self._now_ns + FAR_NS for gate in pool.gates.values())
         elsewhere = stands.reason in (Reason.AGENT_CONCURRENCY, Reason.AGENT_LIMIT, Reason.MODEL_RESIDENT)
@@ -204,7 +225,7 @@ class Audit:
             return
         since_ns = self._stands_ns.setdefault(name, self._now_ns)
         goes_by_ns = since_ns + max(STANDS_MAX_NS, int(provider.breaker.open_ns * OPEN_SPREAD))
-        _holds(wakeup_ns is not None and wakeup_ns <= goes_by_ns, f"provider {name} does not stand for long")
+        holds(wakeup_ns is not None and wakeup_ns <= goes_by_ns, f"provider {name} does not stand for long")
 
 
 def _counted(permit: Permit) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
@@ -217,7 +238,7 @@ def _counted(permit: Permit) -> tuple[tuple[str, ...], tuple[str, ...], tuple[st
     )
 
 
-def _most(quota: RateLimitSettings) -> int:
+def most_in_window(quota: RateLimitSettings) -> int:
     """Return the most that a quota lets through in the time of one window.
 
     A sliding window lets its amount through. A full bucket and its refill are twice as much; so are two fixed windows,
@@ -226,6 +247,7 @@ def _most(quota: RateLimitSettings) -> int:
     return quota.amount if quota.window is Window.SLIDING else quota.amount * 2
 
 
-def _holds(condition: bool, words: str) -> None:
+def holds(condition: bool, words: str) -> None:
+    """Raise `Broken` with these words unless the condition holds."""
     if not condition:
         raise Broken(words)

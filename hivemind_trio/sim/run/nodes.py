@@ -35,10 +35,12 @@ from hivemind_trio.scheduler.sharing.fleet_model import FleetModel
 from hivemind_trio.scheduler.sharing.node_shares import NodeShares
 from hivemind_trio.scheduler.sharing.share_row import LeaseTerms, ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAsk, WindowShape
+from hivemind_trio.sim.agents.client import ClientReply
 from hivemind_trio.sim.agents.request import Asking
 from hivemind_trio.sim.results.figures import FleetFigures, NodeFigures
 
 from .event_queue import Agenda, Due
+from .fleet_invariants import FleetAudit
 from .proxied_route import Proxied
 from .shared_store import SimulatedStore
 
@@ -71,6 +73,8 @@ class NodesSpec:
     """Times at which nobody reaches the store."""
     dies: tuple[tuple[int, int], ...] = ()
     """(Number of a node, from 1, when it is killed)."""
+    returns: tuple[tuple[int, int], ...] = ()
+    """(Number of a node, when another process starts in the place of the one that was killed)."""
     cuts: tuple[tuple[int, TimeSpan], ...] = ()
     """(Number of a node, when it does not reach the store)."""
     loss: float = 0.0
@@ -101,6 +105,8 @@ class SimulatedNode:
     route: Proxied
     store: SimulatedStore
     agenda: Agenda
+    before: BudgetsShared = attrs.field(factory=BudgetsShared)
+    """Ledger of the process before it."""
     shares: NodeShares = attrs.field(init=False)
     _alarm: Due | None = attrs.field(init=False, default=None)
     """The next look."""
@@ -111,7 +117,7 @@ class SimulatedNode:
         self.route.store = self._ask
         self.route.post(SharesSet({}))
         self.route.post(WindowsShared(program.server.sharers, program.store.local))
-        self.route.post(BudgetsShared())
+        self.route.post(self.before)
         terms = self.store.terms
         self.route.post(LearningShared(terms.renew_ms * MS, terms.gone_ms * MS))
         self.route.stirred = self._stir
@@ -124,7 +130,7 @@ class SimulatedNode:
 
     def connect(self) -> None:
         """Listen to the store."""
-        if not self.down:
+        if not self.down and self.store.reaches(self.name):
             self.store.listening[self.name] = self._called
             self._called("")
             self.route.post(BudgetsCalled())
@@ -295,7 +301,12 @@ class Nodes:
     agenda: Agenda
     nodes: list[SimulatedNode]
     store: SimulatedStore
+    _proxies: Callable[[int], Proxied]
+    audit: FleetAudit | None = attrs.field(init=False, default=None)
+    """Checks of all nodes together."""
     _turn: int = attrs.field(init=False, default=0)
+    _ended: list[SimulatedNode] = attrs.field(init=False, factory=list)
+    """Processes that were killed and replaced."""
 
     @classmethod
     def of(
@@ -316,15 +327,26 @@ class Nodes:
             SimulatedNode(f"node-{number + 1}", number + 1, proxies(number), store, agenda)
             for number in range(spec.count)
         ]
-        one = cls(spec, agenda, nodes, store)
+        one = cls(spec, agenda, nodes, store, proxies)
+        if any(node.route.audit is not None for node in nodes):
+            one.audit = FleetAudit(program)
         for node in nodes:
-            node.route.snapshot, node.route.circuits = one.snapshot, nodes[0].route.circuits
+            one._join(node)
         one._plan()
         return one
+
+    def _join(self, node: SimulatedNode) -> None:
+        node.route.snapshot, node.route.circuits = self.snapshot, self.nodes[0].route.circuits
+        if self.audit is not None and node.route.audit is not None:
+            self.audit.joined(node.name, node.route.audit)
 
     def send(self, asking: Asking) -> None:
         """Send the request of a client to its node; if that is down, to another one."""
         nodes = [node for node in self.nodes if not node.down]
+        if not nodes:
+            self.nodes[0].route.books.call_over(asking.load, None, None)
+            asking.replied(ClientReply(status=0, why="no proxy answers"))
+            return
         if self.spec.sticky:
             number = crc32(f"{asking.caller} {asking.turn.conversation}".encode())
         else:
@@ -337,38 +359,72 @@ class Nodes:
             at(span.since_ns, self._store_is, True)
             at(span.until_ns, self._store_is, False)
         for number, at_ns in self.spec.dies:
-            at(at_ns, self.nodes[number - 1].kill)
+            at(at_ns, self._kill, number - 1)
+        for number, at_ns in self.spec.returns:
+            at(at_ns, self._start, number - 1)
         for number, span in self.spec.cuts:
-            at(span.since_ns, self._cut, self.nodes[number - 1], True)
-            at(span.until_ns, self._cut, self.nodes[number - 1], False)
+            at(span.since_ns, self._cut, number - 1, True)
+            at(span.until_ns, self._cut, number - 1, False)
+
+    def _kill(self, number: int) -> None:
+        node = self.nodes[number]
+        node.kill()
+        if self.audit is not None:
+            self.audit.left(node.name)
+
+    def _start(self, number: int) -> None:
+        """Start another process of a node that was killed; it has the ledger of the one before."""
+        old = self.nodes[number]
+        if not old.down:
+            return
+        route = self._proxies(number)
+        self._ended.append(old)
+        self.nodes[number] = node = SimulatedNode(
+            old.name,
+            old.epoch + len(self.nodes),
+            route,
+            self.store,
+            self.agenda,
+            BudgetsShared(old.epoch, old.route.scheduler.spent_here()),
+        )
+        self._join(node)
 
     def _store_is(self, away: bool) -> None:
-        self.store.away = away
+        self.store.away += 1 if away else -1
+        if self.audit is not None:
+            self.audit.fault(self.agenda.now_ns, begins=away)
         for node in self.nodes:
             if away:
                 node.disconnect(notices=True)
-            elif not self.store.cut.intersection([node.name]):
+            else:
                 node.connect()
 
-    def _cut(self, node: SimulatedNode, cut: bool) -> None:
+    def _cut(self, number: int, cut: bool) -> None:
+        node = self.nodes[number]
+        self.store.cut[node.name] += 1 if cut else -1
+        if self.audit is not None:
+            self.audit.fault(self.agenda.now_ns, begins=cut)
+            self.audit.cut(node.name, is_cut=bool(self.store.cut[node.name]))
         if cut:
-            self.store.cut.add(node.name)
             node.disconnect(notices=True)
         else:
-            self.store.cut.discard(node.name)
             node.connect()
 
     def figures(self) -> FleetFigures:
         """Return what each node has served, and what the store was asked."""
-        died = {f"node-{number}": at_ns for number, at_ns in self.spec.dies}
+        now_ns = self.agenda.now_ns
+        died = {f"node-{number}": at_ns for number, at_ns in sorted(self.spec.dies) if at_ns <= now_ns}
+        returned = {f"node-{number}": at_ns for number, at_ns in sorted(self.spec.returns) if at_ns <= now_ns}
+        lives = [*self._ended, *self.nodes]
         learned = self.store.model.learned
         return FleetFigures(
             nodes=tuple(
                 NodeFigures(
                     name=node.name,
-                    calls=node.route.calls,
-                    attempts=node.route.attempts,
-                    died_ns=died.get(node.name) if node.down else None,
+                    calls=sum(life.route.calls for life in lives if life.name == node.name),
+                    attempts=sum(life.route.attempts for life in lives if life.name == node.name),
+                    died_ns=died.get(node.name),
+                    returned_ns=None if node.down else returned.get(node.name),
                 )
                 for node in self.nodes
             ),

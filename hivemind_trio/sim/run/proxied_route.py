@@ -170,6 +170,8 @@ class Proxied:
     """Callback with what the scheduler asks the store that several nodes share; None: it is the only node."""
     stirred: Callable[[], None] | None = None
     """Callback after each event of the scheduler's."""
+    shares: bool = False
+    """True if it is one of several nodes."""
     snapshot: Callable[[], Snapshot] | None = None
     """Returns the state of all nodes; None: of this one."""
     down: bool = False
@@ -188,7 +190,7 @@ class Proxied:
     def __attrs_post_init__(self) -> None:
         self.scheduler = Scheduler(self.program, self.seed, parts=self.parts)
         if self.audited:
-            self.audit = Audit(self.program, self.scheduler)
+            self.audit = Audit(self.program, self.scheduler, self.shares)
 
     def send(self, asking: Asking) -> None:
         """Send the request of a client now."""

@@ -44,9 +44,10 @@ class SimulatedStore:
     model: FleetModel = attrs.field(init=False)
     asked: Counter[str] = attrs.field(init=False, factory=Counter)
     """Operation -> number."""
-    away: bool = attrs.field(init=False, default=False)
-    cut: set[str] = attrs.field(init=False, factory=set)
-    """Nodes that nothing passes to or from."""
+    away: int = attrs.field(init=False, default=0)
+    """Number of faults for which nobody reaches it."""
+    cut: Counter[str] = attrs.field(init=False, factory=Counter)
+    """Node -> number of faults for which nothing passes to or from it."""
     listening: dict[str, Callable[[str], None]] = attrs.field(init=False, factory=dict)
     """Node with a connection -> how it is called."""
 
@@ -80,7 +81,7 @@ class SimulatedStore:
                 call()
 
         def arrive() -> None:
-            if not self._passes(node):
+            if not self.reaches(node):
                 return
             self.asked[operation] += 1
             try:
@@ -104,15 +105,16 @@ class SimulatedStore:
         """Return the nodes whose connection stands, as far as the store knows."""
         return set(self.listening)
 
-    def _passes(self, node: str) -> bool:
-        return not self.away and node not in self.cut
+    def reaches(self, node: str) -> bool:
+        """Return True if messages pass between this node and the store."""
+        return not self.away and not self.cut[node]
 
     def _send(self, node: str, deliver: Callable[[], None]) -> None:
-        if not self._passes(node) or (self.loss and self.random.random() < self.loss):
+        if not self.reaches(node) or (self.loss and self.random.random() < self.loss):
             return
         trip_ns = round(self.random.uniform(*TRIP_MS) * MS)
         self.agenda.at(self.agenda.now_ns + trip_ns, self._deliver, node, deliver)
 
     def _deliver(self, node: str, deliver: Callable[[], None]) -> None:
-        if self._passes(node):
+        if self.reaches(node):
             deliver()

@@ -103,6 +103,7 @@ class World:
             self.parts,
             self._road,
             self.observe,
+            shares=self.nodes is not None,
         )
 
     @property
@@ -127,8 +128,11 @@ class World:
         while agenda.run(until_ns, TOLD_EVERY):
             if self.told is not None:
                 self.told(agenda.now_ns, self._ended, everybody)
-        if self._proxied is not None and self._proxied.audit is not None and self._ended == everybody:
-            self._proxied.audit.done()
+        if self._ended == everybody:
+            routes = [self._proxied] if self.fleet is None else [node.route for node in self.fleet.nodes]
+            for route in routes:
+                if route is not None and route.audit is not None:
+                    route.audit.done()
         return self.figures()
 
     def figures(self) -> Figures:

@@ -20,7 +20,8 @@ def files(folder: Path) -> Path:
 
 
 def test_nodes_share_the_limits_and_one_of_them_is_killed(run: Run, files: Path) -> None:
-    asked = ("simulate", "team.hmp", "--scenario", "mine.toml", "--seeds", "1", "--nodes", "3", "--die", "2@4s")
+    once = ("simulate", "team.hmp", "--seeds", "1", "--audit")
+    asked = (*once, "--scenario", "mine.toml", "--nodes", "3", "--die", "2@4s")
     shown, whole = run(*asked), run(*asked, "--store-away", "6s..8s", "--cut", "1@9s..10s", "--json")
 
     assert shown.exit_code == whole.exit_code == 0, shown.output + whole.output
@@ -31,6 +32,18 @@ def test_nodes_share_the_limits_and_one_of_them_is_killed(run: Run, files: Path)
     assert [node["died_ns"] for node in figures["nodes"]["nodes"]] == [None, 4_000_000_000, None]
     assert sum(node["calls"] for node in figures["nodes"]["nodes"]) == figures["calls"]
     assert figures["upstreams"]["anthropic"]["inflight_max"] <= 3
+
+
+def test_a_test_of_the_policy_has_its_nodes_and_their_faults(run: Run, files: Path) -> None:
+    test = 'test "t" { load w { arrive 60/min }; fault node 1 from 3s to 5s; run 20s nodes 2; expect w.failed < 50% }\n'
+    (files / "team.hmp").write_text(POLICY + test)
+
+    shown = run("simulate", "team.hmp", "--test", "t", "--seeds", "1")
+    other = run("simulate", "team.hmp", "--test", "t", "--seeds", "1", "--nodes", "3", "--die", "3@2s..4s")
+
+    assert "killed at 3 s, back at 5 s" in shown.stdout, shown.output
+    assert "node-3" not in shown.stdout
+    assert "killed at 2 s, back at 4 s" in other.stdout, other.output
 
 
 @pytest.mark.parametrize(
@@ -44,7 +57,7 @@ def test_nodes_share_the_limits_and_one_of_them_is_killed(run: Run, files: Path)
         (("--nodes", "2", "--cut", "1@9s"), "`60s..100s`"),
         (("--nodes", "2", "--store-away", "9s..1s"), "ends before it begins"),
         (("--nodes", "2", "--store-away", "9..10"), "a number and a unit"),
-        (("--nodes", "2", "--audit"), "remove --audit or --nodes"),
+        (("--nodes", "2", "--die", "2@9s..1s"), "ends before it begins"),
     ],
 )
 def test_wrong_options_about_nodes_are_told_with_what_to_write(

@@ -8,9 +8,12 @@ import attrs
 import pytest
 
 from hivemind_trio.scheduler.sharing.fair_shares import FairShare, fair_shares
+from hivemind_trio.scheduler.sharing.fleet_model import FleetModel
 from hivemind_trio.scheduler.sharing.node_law import NodeLaw
 from hivemind_trio.scheduler.sharing.share_row import ShareRow
+from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
 from hivemind_trio.sim import CLIENTS, Amount, NodesSpec, Scenario, TimeSpan, Traits, World
+from hivemind_trio.sim.run.invariants import Broken
 from tests.sim.worlds import MS, SECOND, fleet, one_provider, scenario
 
 CAP = 12
@@ -23,8 +26,9 @@ def loaded(agents: int = 40, turns: int = 10, think_ms: int = 100) -> Scenario:
     return scenario(agent, traits=LONG)
 
 
-def ran(spec: NodesSpec, of: Scenario | None = None, seed: int = 7) -> World:
-    world = World(one_provider(f"concurrency {CAP}", rest=STORE), of or loaded(), seed=seed, nodes=spec)
+def ran(spec: NodesSpec, of: Scenario | None = None, seed: int = 7, *, more: str = "", audit: bool = True) -> World:
+    policy = one_provider(f"concurrency {CAP}", more, rest=STORE)
+    world = World(policy, of or loaded(), seed=seed, nodes=spec, audit=audit)
     world.run()
     return world
 
@@ -53,7 +57,37 @@ def test_I1_no_more_is_in_flight_than_the_cap_whatever_ends(spec: NodesSpec) -> 
 
 def test_planted_each_node_keeps_the_whole_cap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NodeLaw, "allowance", lambda self, now_ns: self.cap)
-    assert peak(ran(NodesSpec(count=4), loaded(turns=2))) > CAP
+    assert peak(ran(NodesSpec(count=4), loaded(turns=2), audit=False)) > CAP
+    with pytest.raises(Broken, match="13 calls of all nodes are within 12 of provider anthropic"):
+        ran(NodesSpec(count=4), loaded(turns=2))
+
+
+def test_planted_each_node_draws_the_whole_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = FleetModel.draw
+
+    def apart(self: FleetModel, pool: str, name: str, ask: WindowAsk, shape: WindowShape, now_ms: int) -> WindowAnswer:
+        return draw(self, pool, f"{name} of {ask.node}", ask, shape, now_ms)
+
+    of, nodes, limit = loaded(agents=24, turns=1), NodesSpec(count=4), "limits { requests 20/min; window sliding }"
+    ran(nodes, of, more=limit)
+    monkeypatch.setattr(FleetModel, "draw", apart)
+    with pytest.raises(Broken, match="21 requests of all nodes are within"):
+        ran(nodes, of, more=limit)
+
+
+def test_a_node_that_is_started_again_serves_and_has_its_ledger() -> None:
+    back = NodesSpec(count=2, dies=((1, 5 * SECOND), (2, 9 * SECOND)), returns=((1, 8 * SECOND), (2, 12 * SECOND)))
+    policy = one_provider(f"concurrency {CAP}", rest=f"{STORE}\nbudget all {{ tokens 1M/day }}")
+    world = World(policy, loaded(10, 6), seed=7, nodes=back, audit=True)
+    figures = world.run()
+
+    assert world.fleet is not None
+    first, second = world.fleet.figures().nodes
+    assert (first.died_ns, first.returned_ns, second.returned_ns) == (5 * SECOND, 8 * SECOND, 12 * SECOND)
+    assert figures.turns_done == 60  # the SDK tries again at the other node
+    # Without the ledger, all that was drawn before counts as spent.
+    (account,) = world.fleet.nodes[0].route.scheduler.accounts(figures.makespan_ns)
+    assert figures.tokens <= account.spent < 2 * figures.tokens
 
 
 CUT = NodesSpec(count=4, cuts=((1, TimeSpan(since_ns=20 * SECOND, until_ns=90 * SECOND)),))
