@@ -262,6 +262,11 @@ def test_google_s_array_of_one_error_is_that_error() -> None:
             {"message": "no", "type": "rate_limit_error", "param": None, "code": None},
         ),
         (Api.GEMINI, {"error": {"message": "no"}}, {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "no"}),
+        (
+            Api.GEMINI,  # of a gateway that answers as OpenAI does; the SDK dies of a code that is no number
+            OPENAI_429,
+            {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "slow", "type": "tokens"},
+        ),
         (Api.OLLAMA, {"error": {"message": "no"}}, "no"),
     ],
 )

@@ -73,10 +73,15 @@ def provider_error(api: Api | None, status: int, body: bytes, encoding: str, cod
     inner = known.get("error", known)
     if not isinstance(inner, dict):
         return known
-    filled = {**inner, **{name: value for name, value in fields.items() if value is not None}}
+    filled = {**inner, **{name: value for name, value in fields.items() if _fits(value, inner.get(name))}}
     if filled.get("code") == "":
         filled["code"] = None
     return filled if inner is known else {**known, **said, "error": filled}
+
+
+def _fits(value: object, own: object) -> bool:
+    """True if a provider's field may stand in for our own of its name: google-genai compares `code` with numbers."""
+    return value is not None and (isinstance(value, int) or not isinstance(own, int))
 
 
 def error_event(
