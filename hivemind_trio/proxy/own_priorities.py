@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, final
+from typing import Final, Literal, TypeAlias, final
 
 import attrs
 
 KEPT_MAX: Final = 1_000
 """Agents; beyond it the one that asked first is forgotten. Names are anybody's to claim."""
 
-Whose = tuple[bool, str]
-"""(proven by a token, name)."""
+Whose: TypeAlias = tuple[Literal["token", "name", "session"], str]
+"""(what it is known by, name). A name that is claimed may be any text, that of a session, too."""
 
 
 def whose(token_agent: str | None, claimed: str | None, session: str = "") -> Whose | None:
     """Return the key of an agent; None: it has neither name nor session, so nothing can be kept for it."""
     if token_agent is not None:
-        return True, token_agent
-    name = claimed or (f"session {session}" if session else "")
-    return (False, name) if name else None
+        return "token", token_agent
+    if claimed:
+        return "name", claimed
+    return ("session", session) if session else None
+
+
+def shown(agent: Whose) -> str:
+    """Return an agent as messages name it."""
+    kind, name = agent
+    return f"session {name}" if kind == "session" else name
 
 
 def _ignore(*_: object) -> None:

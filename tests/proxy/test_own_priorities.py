@@ -42,7 +42,7 @@ async def test_a_call_that_waits_has_the_priority_that_its_agent_asked_for(
     ):
         gate = trio.Event()
         place.provider.default = ScriptedReply(hold=gate)
-        place.house.door.priorities.ask((False, name), asked)
+        place.house.door.priorities.ask(("name", name), asked)
         body = {"model": model, "max_tokens": 9, "messages": messages()}
 
         async def call() -> None:
@@ -68,18 +68,26 @@ NOT_BY_THE_AGENT = {0: "built-in", 3: "rule"}
 def test_who_asked_first_is_forgotten_first() -> None:
     kept = OwnPriorities()
     for number in range(KEPT_MAX + 1):
-        kept.ask((False, f"{number}"), 1)
+        kept.ask(("name", f"{number}"), 1)
 
-    assert kept.of((False, "0")) is None
-    assert kept.of((False, f"{KEPT_MAX}")) == 1
-    kept.ask((False, "1"), None)
-    assert kept.of((False, "1")) is None
+    assert kept.of(("name", "0")) is None
+    assert kept.of(("name", f"{KEPT_MAX}")) == 1
+    kept.ask(("name", "1"), None)
+    assert kept.of(("name", "1")) is None
 
 
 def test_a_proven_name_is_not_a_claimed_one() -> None:
     kept = OwnPriorities()
-    kept.ask((False, "ci"), 1)
+    kept.ask(("name", "ci"), 1)
 
     assert kept.of(whose("ci", "ci")) is None
     assert kept.of(whose(None, "ci")) == 1
     assert whose(None, None) is None
+
+
+def test_a_name_that_reads_as_a_session_is_not_that_session() -> None:
+    kept = OwnPriorities()
+    kept.ask(("session", "3"), 1)
+
+    assert kept.of(whose(None, "session 3")) is None
+    assert kept.of(whose(None, None, "3")) == 1

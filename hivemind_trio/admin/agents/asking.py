@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Final, final
+from typing import Final, assert_never, final
 from zoneinfo import ZoneInfo
 
 import attrs
@@ -51,11 +51,16 @@ class AskingAgent:
     @classmethod
     def of(cls, key: Whose) -> AskingAgent:
         """Return the agent whose own priority is kept under this key."""
-        proven, name = key
-        if proven:
-            return cls(name=name, token_agent=name)
-        session = name.removeprefix("session ")
-        return cls(session=session) if session != name else cls(name=name)
+        kind, name = key
+        match kind:
+            case "token":
+                return cls(name=name, token_agent=name)
+            case "name":
+                return cls(name=name)
+            case "session":
+                return cls(session=name)
+            case _:
+                assert_never(kind)
 
     @classmethod
     def at_the_door(cls, asker: Asker) -> AskingAgent:

@@ -9,7 +9,7 @@ import msgspec
 
 from hivemind_trio.admin.operated import Operated
 from hivemind_trio.admin.problems import OperationFailed, ProblemKind
-from hivemind_trio.proxy import Whose, whose
+from hivemind_trio.proxy import Whose, shown, whose
 
 from .asking import AskingAgent, CallShape, likely_call
 from .views import OwnPriorityView
@@ -45,8 +45,8 @@ def set_own_for(proxy: Operated, agent: AskingAgent, what: OwnPriority, by: str)
     call, _ = likely_call(proxy, agent, CallShape())
     decision = proxy.engine.scheduler.state.decide(call)
     level = decision.priority if what.level is None else program.own_priority(decision, what.level)
-    proxy.note("own priority", key[1], by, f"asked {what.level}, has {level}")
-    text = f"calls of `{key[1]}` have priority {level}"
+    proxy.note("own priority", shown(key), by, f"asked {what.level}, has {level}")
+    text = f"calls of `{shown(key)}` have priority {level}"
     if what.level is not None and level < what.level:
         decider = decision.decided.get("priority")
         by_whom = f", by {decider.kind} {decider.name}".rstrip() if decider is not None else ""

@@ -80,7 +80,7 @@ def provider_error(api: Api | None, status: int, body: bytes, encoding: str, cod
 
 
 def _fits(value: object, own: object) -> bool:
-    """True if a provider's field may stand in for our own of its name: google-genai compares `code` with numbers."""
+    """Return True if a provider's field may replace our own of that name: google-genai compares `code` with numbers."""
     return value is not None and (isinstance(value, int) or not isinstance(own, int))
 
 
