@@ -27,6 +27,7 @@ from hivemind_trio.policy.language.condition_typing import (
     Relation,
     Typer,
 )
+from hivemind_trio.policy.language.synonyms import in_words
 from hivemind_trio.policy.language.values import ErrorType, Signal, Unreadable
 from hivemind_trio.policy.program.call_facts import CLOCKS, DAYS, NO_API, Facts, contradiction, day_of
 from hivemind_trio.policy.program.policy_tests import (
@@ -62,6 +63,9 @@ LOAD: Final[Mapping[str, Slot]] = {
 
 _LOAD_FIELDS: Final = ("stream", "path", "client.address", *CLOCKS, *DAYS)
 """Fields of a request that a load may set, and headers."""
+
+FURTHER: Final = {"arrive": ": calls arrive as long as the test runs, which `run 2m` says"}
+"""Why statements of a test take one argument, where a second is likely."""
 
 FOLLOWING: Final = {
     "team": "it follows from the agent, or from the `when` of a team: `agent ...`",
@@ -745,10 +749,20 @@ class _Reading:
 
     def _args(self, statement: Item, slots: list[Slot]) -> list[Any] | None:
         """Return the arguments; None: one could not be read, which has been reported."""
-        optional = all(slot.optional for slot in slots)
-        if len(statement.args) != len(slots) and not (optional and not statement.args):
-            wanted = slots[0].shown()
-            self._report.add("HM112", f"`{statement.head.text}` needs {wanted}", statement.head.span)
+        head, args = statement.head.text, statement.args
+        if (known := in_words(args, slots[0], self._report.text)) is not None:
+            what = f"expected {slots[0].shown()}, found `{self._report.text(known.span)}`"
+            self._report.add("HM201", what, known.span, help=known.help, replacement=known.replacement)
+            return None
+        if len(args) < len(slots) and (args or not all(slot.optional for slot in slots)):
+            self._report.add("HM112", f"`{head}` needs {slots[0].shown()}", statement.head.span)
+            return None
+        if len(args) > len(slots):
+            more = args[len(slots)].span.to(args[-1].span)
+            why = FURTHER.get(head, "")
+            self._report.add(
+                "HM112", f"`{head}` takes no further argument", more, help=f"delete it{why}", replacement=""
+            )
             return None
         found = [self._read(value, slot) for value, slot in zip(statement.args, slots, strict=False)]
         return None if None in found else found

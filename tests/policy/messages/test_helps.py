@@ -54,6 +54,14 @@ def assert_it_mends(text: str, found: Diagnostic) -> None:
 # ---- each slip ----
 
 MENDED = {
+    "a rate with a length behind it": (
+        'test "t" { load work { arrive 9/min for 2m }; run 2m; expect work.failed == 0% }\n',
+        'test "t" { load work { arrive 9/min }; run 2m; expect work.failed == 0% }\n',
+    ),
+    "a rate with a length behind a comma": (
+        'test "t" { load work { arrive 9/min, 2m }; run 2m; expect work.failed == 0% }\n',
+        'test "t" { load work { arrive 9/min 2m }; run 2m; expect work.failed == 0% }\n',
+    ),
     "a glob without its first quote before more of its line": (
         'provider anthropic { serves [*"]; concurrency 4 }\n',
         'provider anthropic { serves ["*"]; concurrency 4 }\n',

@@ -138,6 +138,8 @@ def comma(speller: Speller, piece: Lexeme) -> bool:
     if speller.in_brackets() or last is None:
         return False
     is_alone = len(speller.out) - 1 == speller.begin and after is not None and after.type in ("QTY", "STRING")
+    # The window of a rate is no item; `requests 5/min, input 20k/min` are two settings, which begin with names.
+    is_alone |= len(speller.out) > 1 and speller.out[-2].type == "SLASH" and after is not None and after.type == "QTY"
     if after is None or after.type in ("_NL", "RBRACE") or is_alone:
         speller.report(piece.span, "unexpected `,`", "delete it", speller.gap(piece.span), code="HM003")
         speller.at += 1
