@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Final, final
 
 import attrs
@@ -13,7 +14,8 @@ from hivemind_trio.scheduler import AccountSnapshot, LetThrough, Pausable, Pause
 
 from .operated import NoArguments, Operated
 from .problems import OperationFailed, ProblemKind
-from .show import OneCall, budget_view, call
+from .provider import no_provider, pools_of
+from .show import OneCall, budget_view, call, no_lane
 from .views import BudgetsView, CallView, PausedView, PauseView
 
 PRIORITY_MAX: Final = 1_000
@@ -68,8 +70,9 @@ def paused(proxy: Operated, _: NoArguments) -> PausedView:
     counts = dict.fromkeys(held, 0)
     for one in waiting:
         agent = one.decision.agent if one.decision.agent in proxy.engine.program.agents else one.caller
+        provider = one.decision.provider or ""
         for key in (
-            (Pausable.PROVIDER, one.decision.provider or ""),
+            *((Pausable.PROVIDER, name) for name in {provider, provider.partition(".")[0]}),
             (Pausable.LANE, one.decision.lane),
             (Pausable.AGENT, agent),
         ):
@@ -100,23 +103,40 @@ def pause(proxy: Operated, which: Pausee, by: str) -> PausedView:
 
 
 def resume(proxy: Operated, which: Pausee, by: str) -> PausedView:
-    """Let the calls of a paused provider, lane or agent go."""
-    if (which.kind, which.name) not in proxy.engine.snapshot().paused:
-        held = ", ".join(f"{kind} {name}" for kind, name in proxy.engine.snapshot().paused) or "nothing"
-        message = f"{which.kind} `{which.name}` is not paused; paused: {held}"
+    """Let the calls of a paused provider, lane or agent go; those of a provider at all of its accounts."""
+    held = proxy.engine.snapshot().paused
+    ended = pauses_ended(which, held)
+    if not ended:
+        shown = ", ".join(f"{kind} {name}" for kind, name in held) or "nothing"
+        message = f"{which.kind} `{which.name}` is not paused; paused: {shown}"
         raise OperationFailed(ProblemKind.NO_SUCH_RESOURCE, message)
-    proxy.engine.post(PauseSet(which.kind, which.name, False))
-    proxy.note("resume", f"{which.kind} {which.name}", by, "")
+    for kind, name in ended:
+        proxy.engine.post(PauseSet(kind, name, False))
+        proxy.note("resume", f"{kind} {name}", by, "")
     return paused(proxy, NoArguments())
+
+
+def pauses_ended(which: Pausee, paused: Iterable[tuple[Pausable, str]]) -> list[tuple[Pausable, str]]:
+    """Return the pauses that `resume` ends: of a provider also those of its accounts."""
+    accounts = f"{which.name}."
+    return [
+        (kind, name)
+        for kind, name in paused
+        if kind is which.kind and (name == which.name or (kind is Pausable.PROVIDER and name.startswith(accounts)))
+    ]
 
 
 def _check_name(proxy: Operated, which: Pausee) -> None:
     """Raise if the policy has no provider or lane of that name. Agents come and go, so any name will do."""
     program = proxy.engine.program
-    known = {Pausable.PROVIDER: {**program.providers, **program.pools}, Pausable.LANE: program.lanes}.get(which.kind)
-    if known is not None and which.name not in known:
-        message = f"the policy has no {which.kind} `{which.name}`; it has {', '.join(known)}"
-        raise OperationFailed(ProblemKind.NO_SUCH_RESOURCE, message)
+    if which.kind is Pausable.LANE and which.name not in program.lanes:
+        raise no_lane(program, which.name)
+    if which.kind is not Pausable.PROVIDER or which.name in program.providers or which.name in program.pools:
+        return
+    for pool in pools_of(program, which.name):
+        message = f"account `{which.name}` shares the limits of `{pool}`; pause that one, for all of its keys"
+        raise OperationFailed(ProblemKind.CONFLICT, message)
+    raise no_provider(program, which.name)
 
 
 def cancel(proxy: Operated, one: OneCall, by: str) -> CallView:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, final
 
 import attrs
 
-from hivemind_trio.policy import TokenEstimate
+from hivemind_trio.policy import Program, ProviderSettings, TokenEstimate
 from hivemind_trio.scheduler import AimdSnapshot, BucketSnapshot, GateSnapshot, PoolSnapshot
 
 from .history import AttemptSum
@@ -28,25 +28,63 @@ from .views import (
 
 PLANS_MAX: Final = 50
 """Shown, the fullest first."""
+_CIRCUITS: Final = ("closed", "half-open", "open")
+"""The best first."""
 
 
 @final
 @attrs.frozen
 class WhichProvider:
-    """A provider by its name."""
+    """A provider by its name, or one of its accounts (`claude.prod`)."""
 
     name: str
+
+
+def pools_of(program: Program, name: str) -> tuple[str, ...]:
+    """Return the pools that a provider's or an account's name stands for; empty: the policy has no such name."""
+    return tuple(pool for pool, settings in program.pools.items() if name in _names(settings))
+
+
+def senders_of(program: Program, name: str) -> frozenset[str]:
+    """Return the names under which calls wait for a provider or an account, and are sent.
+
+    An account whose limits others share stands for their calls, too: they hold its slots.
+    """
+    found = {name}
+    for settings in program.pools.values():
+        if name in (settings.name, settings.declared_name):
+            found |= {settings.name, *settings.shared_by}
+    return frozenset(found)
+
+
+def no_provider(program: Program, name: str) -> OperationFailed:
+    """Return the failure for a name that the policy does not have, with those that there are."""
+    known = []
+    for provider in program.providers.values():
+        accounts = ", ".join(f"{provider.name}.{account.name}" for account in provider.accounts)
+        known.append(f"{provider.name} (accounts {accounts})" if accounts else provider.name)
+    message = f"the policy has no provider `{name}`; it has {', '.join(known) or 'none'}"
+    return OperationFailed(ProblemKind.NO_SUCH_RESOURCE, message)
+
+
+def _names(pool: ProviderSettings) -> tuple[str, ...]:
+    """Return every name that stands for a pool or for more."""
+    return (pool.declared_name, pool.name, *pool.shared_by)
 
 
 def provider(proxy: Operated, which: WhichProvider) -> ProviderDetailView:
     """Return one provider: limits, beliefs about it, changes of its circuit, and its models in the last hour."""
     pools = proxy.engine.snapshot().pools
-    pool = pools.get(which.name)
-    if pool is None:
-        message = f"the policy has no provider `{which.name}`; it has {', '.join(pools)}"
-        raise OperationFailed(ProblemKind.NO_SUCH_RESOURCE, message)
+    names = pools_of(proxy.engine.program, which.name) or (which.name,)
+    details = [_detail(proxy, name, pools[name]) for name in names if name in pools]
+    if not details:
+        raise no_provider(proxy.engine.program, which.name)
+    return details[0] if len(details) == 1 else of_accounts(which.name, details)
+
+
+def _detail(proxy: Operated, name: str, pool: PoolSnapshot) -> ProviderDetailView:
     return ProviderDetailView(
-        provider=provider_view(proxy, which.name, pool),
+        provider=provider_view(proxy, name, pool),
         concurrency=_concurrency(proxy, pool.aimd) if pool.aimd is not None else None,
         gates=tuple(_gate(proxy, *key, gate) for key, gate in pool.gates.items()),
         circuit=tuple(
@@ -55,9 +93,34 @@ def provider(proxy: Operated, which: WhichProvider) -> ProviderDetailView:
                 circuit=turn.circuit.value,
                 because=str(turn.because) if turn.because is not None else None,
             )
-            for turn in proxy.providers.turns.get(which.name, ())
+            for turn in proxy.providers.turns.get(name, ())
         ),
-        models=tuple(_models(proxy, which.name)),
+        models=tuple(_models(proxy, name)),
+    )
+
+
+def of_accounts(name: str, accounts: Sequence[ProviderDetailView]) -> ProviderDetailView:
+    """Return a provider that has limits, beliefs and a circuit for each of several accounts."""
+    views = [one.provider for one in accounts]
+    first = min(views, key=lambda one: _CIRCUITS.index(one.circuit))  # one that takes calls is enough
+    plans = sorted((plan for view in views for plan in view.plans), key=lambda one: -one.used)
+    return ProviderDetailView(
+        provider=attrs.evolve(
+            first,
+            name=name,
+            inflight=sum(view.inflight for view in views),
+            limit=sum(view.limit for view in views),
+            learned=any(view.learned for view in views),
+            waiting=sum(view.waiting for view in views),
+            limits=(),
+            plans=tuple(plans[:PLANS_MAX]),
+            shared_by=(),
+        ),
+        concurrency=None,
+        gates=(),
+        circuit=(),
+        models=(),
+        accounts=tuple(accounts),
     )
 
 

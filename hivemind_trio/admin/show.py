@@ -11,6 +11,7 @@ import msgspec
 import trio
 
 from hivemind_trio.model import WAITS, Reason
+from hivemind_trio.policy import Program
 from hivemind_trio.proxy import Exchange
 from hivemind_trio.scheduler import AccountSnapshot, CallId, CallInFlight, Circuit, QueuedCall, Snapshot
 
@@ -19,7 +20,7 @@ from .history import DatedStarts, EndedCall
 from .hour import session_of
 from .operated import SECOND_NS, KnownFleet, NoArguments, Operated, seconds
 from .problems import OperationFailed, ProblemKind
-from .provider import provider_view
+from .provider import no_provider, pools_of, provider_view, senders_of
 from .views import (
     AgentLimitView,
     BudgetsView,
@@ -288,6 +289,8 @@ def _waiting_agent(
 
 def calls(proxy: Operated, which: WhichCalls) -> CallsView:
     """Return calls: those that are not over, or the last that ended (`state=ended`)."""
+    program = proxy.engine.program
+    senders = senders_of(program, which.provider) if which.provider is not None else frozenset()
     recent = [_ended(proxy, one) for one in proxy.tally.recent] if which.state is CallState.ENDED else None
     wanted = [
         call
@@ -295,9 +298,20 @@ def calls(proxy: Operated, which: WhichCalls) -> CallsView:
         if (which.state is None or call.state is which.state)
         and (which.agent is None or which.agent in (call.agent, call.caller))
         and (which.lane is None or call.lane == which.lane)
-        and (which.provider is None or call.provider == which.provider)
+        and (which.provider is None or call.provider in senders)
     ]
+    # A name that a reload took away may still have calls; a slip has none, and an empty list would hide it.
+    if not wanted and which.provider is not None and not pools_of(program, which.provider):
+        raise no_provider(program, which.provider)
+    if not wanted and which.lane is not None and which.lane not in program.lanes:
+        raise no_lane(program, which.lane)
     return CallsView(calls=tuple(wanted[-which.limit :]))
+
+
+def no_lane(program: Program, name: str) -> OperationFailed:
+    """Return the failure for a lane that the policy does not have, with those that there are."""
+    message = f"the policy has no lane `{name}`; it has {', '.join(program.lanes)}"
+    return OperationFailed(ProblemKind.NO_SUCH_RESOURCE, message)
 
 
 def call(proxy: Operated, one: OneCall) -> CallView:

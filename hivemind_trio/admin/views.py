@@ -275,6 +275,9 @@ class ProviderDetailView:
     """Changes of the circuit, oldest first, at most a hundred; empty: it has been closed all the time."""
     models: tuple[ProviderModelView, ...]
     """Those with the most attempts first."""
+    accounts: tuple[ProviderDetailView, ...] = ()
+    """Each account of a provider that has several, with all of the above; the whole has `provider` alone. Accounts that
+    share limits are one."""
 
 
 @final

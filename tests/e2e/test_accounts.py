@@ -40,8 +40,11 @@ async def test_status_journal_and_explain_name_the_account(tmp_path: Path) -> No
             async with httpx2.AsyncClient(base_url=proxy.url, timeout=120) as client:
                 answer = await client.post("/v1/messages", json=BODY, headers={"x-api-key": "mine"})
             status = await found(env, "status")
+            whole = await found(env, "status", "claude")
+            _, _, slip = await command(env, "status", "cloud")
             await command(env, "pause", "provider", "claude.trial")
             paused = await found(env, "status")
+            resumed = await found(env, "resume", "provider", "claude")
             proxy.signal(signal.SIGTERM)
             await proxy.ended()
 
@@ -49,6 +52,10 @@ async def test_status_journal_and_explain_name_the_account(tmp_path: Path) -> No
     assert plan.credentials == ["key-prod", "key-trial"]
     assert [one["name"] for one in status["providers"]] == ["claude.prod", "claude.trial"]
     assert "claude.trial" in str(paused["notices"])
+    assert not resumed["paused"]
+    assert [one["provider"]["name"] for one in whole["accounts"]] == ["claude.prod", "claude.trial"]
+    assert whole["provider"]["limit"] == sum(one["limit"] for one in status["providers"])
+    assert "no provider `cloud`; it has claude (accounts claude.prod, claude.trial)" in slip
 
     name = answer.headers["x-hivemind-call"]
     run = CliRunner()

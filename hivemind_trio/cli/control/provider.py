@@ -20,7 +20,9 @@ KINDS: Final = {
 
 
 def provider_text(found: dict[str, Any], now: datetime) -> str:
-    """Return everything that is known of one provider."""
+    """Return everything that is known of one provider, or of each of its accounts."""
+    if found["accounts"]:
+        return "\n".join([_head(found["provider"], now), *(provider_text(one, now) for one in found["accounts"])])
     blocks = (
         _head(found["provider"], now),
         _limits(found, now),
@@ -38,8 +40,9 @@ def _head(provider: dict[str, Any], now: datetime) -> str:
     probe = (
         f", the next call may try it {moment(provider['probe_at'], now)}" if provider["probe_at"] is not None else ""
     )
+    name = ", ".join([provider["name"], *provider["shared_by"]])
     return (
-        f"{visible(provider['name'])}  circuit {provider['circuit']}{probe}  "
+        f"{visible(name)}  circuit {provider['circuit']}{probe}  "
         f"{provider['waiting']:,} waiting, {provider['inflight']:,} of {provider['limit']:,} in flight\n"
     )
 

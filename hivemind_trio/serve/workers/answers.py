@@ -14,7 +14,7 @@ import trio
 from hivemind_trio.admin import OPERATIONS, Facts, Operation, OperationFailed, PolicyKeeper, ProblemKind
 from hivemind_trio.admin.agents.forecast import NewAgents
 from hivemind_trio.admin.agents.views import AgentStatusView, ForecastView, OwnPriorityView
-from hivemind_trio.admin.change import Pausee
+from hivemind_trio.admin.change import Pausee, pauses_ended
 from hivemind_trio.admin.history import UsageKey, UsageSum
 from hivemind_trio.admin.hour import usage_of
 from hivemind_trio.admin.operated import NoArguments
@@ -22,7 +22,7 @@ from hivemind_trio.admin.provider import WhichProvider
 from hivemind_trio.admin.show import WhichCalls
 from hivemind_trio.admin.views import BudgetsView, CallState, HourView, ProviderDetailView, StatusView, WorkerView
 from hivemind_trio.control import of_process
-from hivemind_trio.scheduler import AccountKey, Pausable
+from hivemind_trio.scheduler import AccountKey
 
 from . import merging
 from .channel import ChannelClosed, Failed
@@ -193,20 +193,24 @@ class FleetAnswers:
         return await result if hasattr(result, "__await__") else result
 
     async def _paused(self, operation: Operation, which: Pausee, by: str) -> list[Any]:
-        key, paused = (Pausable(which.kind), which.name), self.fleet.paused
+        paused = self.fleet.paused
         before = dict(paused)
         # Noted first: a worker that begins to serve while the others are asked is told of it.
         if operation.name == "pause":
-            paused[key] = None
+            paused[which.kind, which.name] = None
+            changed = [(which.kind, which.name)]
         else:
-            paused.pop(key, None)
+            changed = pauses_ended(which, before)
+            for key in changed:
+                paused.pop(key)
         try:
             return await self._all(operation, which, by)
         except OperationFailed:
-            if key in before:
-                paused[key] = None
-            else:
-                paused.pop(key, None)
+            for key in changed:
+                if key in before:
+                    paused[key] = None
+                else:
+                    paused.pop(key, None)
             raise
 
     # ---- what they answer together ----

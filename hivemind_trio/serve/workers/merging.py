@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from hivemind_trio.admin.hour import fullest
+from hivemind_trio.admin.provider import of_accounts
 from hivemind_trio.admin.views import (
     AgentLimitView,
     BucketView,
@@ -175,6 +176,11 @@ def provider(views: Mapping[str, ProviderDetailView], program: Program) -> Provi
         views: By worker.
     """
     several = list(views.values())
+    accounts = grouped(
+        ((worker, one) for worker, view in views.items() for one in view.accounts), lambda one: one[1].provider.name
+    )
+    if accounts:
+        return of_accounts(several[0].provider.name, [provider(dict(each), program) for each in accounts.values()])
     gates = grouped((gate for view in several for gate in view.gates), lambda one: (one.group, one.model))
     models = grouped((one for view in several for one in view.models), lambda one: one.model)
     turns = [attrs.evolve(turn, worker=worker) for worker, view in views.items() for turn in view.circuit]
