@@ -424,11 +424,12 @@ PROVIDER: Final[Mapping[str, Setting]] = {
     "serves": Setting(args=(_slot(Type.GLOBS),), doc="Models that it serves. Default: every model of its API."),
     "account": Setting(
         args=(_slot(Type.NAME),),
+        options={"was": _slot(Type.NAME)},
         block=ACCOUNT,
         repeated=True,
         doc="One of several API keys in place of `key`. Each has its own windows, learned limit and circuit breaker; "
         "`concurrency` and `limits` are those of the provider unless it has its own. A call uses an account that has "
-        "room.",
+        "room. `was OLD` keeps all that under a new name.",
     ),
     "spread": Setting(
         args=(_slot(Type.WORD, "sticky", "first", "even"),),

@@ -323,6 +323,7 @@ class SchedulerState:
             self.shares = renames.rekeyed("provider", dict(self.shares))
             self._shares_then = renames.rekeyed("provider", dict(self._shares_then))
         self.jobs.rename(renames)
+        self.homes.rename(renames)
         self.paused = {(kind, renames.swapped(kind.value, name)): None for kind, name in self.paused}
         for pool in self.pools.values():
             pool.rename(renames)

@@ -136,7 +136,7 @@ VERDICTS: Final[st.SearchStrategy[dict[str, Any]]] = st.sampled_from(
 SERVES: Final = st.none() | st.lists(st.sampled_from(GLOBS), unique=True, min_size=1, max_size=3)
 ACCOUNTS: Final = (
     (), (), (),
-    ("account one { key env(KEY_1) }", "account two { key env(KEY_2); shares one }"),
+    ("account one was eins { key env(KEY_1) }", "account two { key env(KEY_2); shares one }"),
     ("account two { key env(KEY_2); shares one; for people }", "account one { key env(KEY_1) }", "spread even"),
 )  # fmt: skip
 LIMITS: Final = st.none() | st.lists(st.sampled_from(GLOBS), unique=True, max_size=3)

@@ -215,6 +215,18 @@ def test_a_renamed_provider_keeps_the_state_of_its_accounts() -> None:
     assert driver.rest.pools["new.a"].inflight == 0
 
 
+def test_a_renamed_account_keeps_its_state_and_its_sessions() -> None:
+    driver = Driver(policy(BOTH + "spread sticky"))
+    held = driver.call()
+    (name,) = (name for name, pool in driver.rest.pools.items() if pool.inflight)
+    old = name.removeprefix("sim.")
+    driver.load(policy(BOTH.replace(f"account {old}", f"account new was {old}") + "spread sticky"))
+    assert driver.rest.pools["sim.new"].inflight == 1
+    assert where(driver, driver.call()) == "sim.new", "its prompt cache is warm there, though the other is idle"
+    driver.end(held)
+    assert driver.rest.pools["sim.new"].inflight == 1
+
+
 def test_fallback_only_when_no_account_is_up() -> None:
     more = 'provider other { api anthropic; base "http://127.0.0.1:2" }\nretry default { attempts 1 }'
     breaker = "concurrency 2; fallback other; breaker trip 100% of 2 over 30s open 50s probes 1"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import attrs
 
 from hivemind_trio.policy import Renames
-from hivemind_trio.scheduler import KeptSessions, KeptThread, KeptTotal
+from hivemind_trio.scheduler import KeptSessions, KeptThread, KeptTotal, ProviderBeliefs
 from hivemind_trio.store import SESSIONS_HINT, hints, restored_beliefs
+from tests.support.policies import compiled
 
 S = 10**9
 NOW = 1_900_000_000 * S
 NO_RENAMES = Renames({}, {})
+BELIEFS = ProviderBeliefs()
 
 THREAD = KeptThread(
     caller="@x",
@@ -34,6 +36,15 @@ def test_sessions_come_back_by_the_time_of_the_engine_of_now() -> None:
 
     assert again.sessions == SESSIONS.shifted(-100 * S)
     assert again.beliefs == {}
+
+
+def test_beliefs_come_back_under_the_new_names_of_providers_and_accounts() -> None:
+    text = "provider {} {{ api anthropic; account {} {{ key env(A) }}; account b {{ key env(B); shares {} }} }}"
+    now = compiled(text.format("new was old", "prod was a", "prod"))
+
+    for was in ("old.a", "old.prod", "new.a", "new.prod"):
+        learned = {key: (value, NOW) for key, value in hints({was: BELIEFS}, KeptSessions(), NOW).items()}
+        assert list(restored_beliefs(learned, Renames.since_restart(now), NOW, NOW).beliefs) == ["new.prod"]
 
 
 def test_sessions_that_stand_still_are_no_news() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hivemind_trio.policy.checker import check
 from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.lowering import provider_api
-from hivemind_trio.policy.inspect.symbols import occurrences
+from hivemind_trio.policy.inspect.symbols import Occurrence, occurrences
 from hivemind_trio.policy.program.renames import Renames
 from hivemind_trio.policy.source.files import MemoryFiles
 from hivemind_trio.policy.source.span import Span
@@ -38,10 +38,12 @@ def in_the_names_of(old: Checked, new: Checked) -> Checked:
 
 def _edits(old: Checked, renames: Renames) -> Iterator[tuple[Span, str]]:
     """Yield the edits."""
-    for one in occurrences(old):
+    found = occurrences(old)
+    for one in found:
         name = renames.name(one.symbol.kind, one.symbol.name)
         if name != one.symbol.name:
             yield one.span, name
+    yield from _accounts(old, found, renames)
     for table in old.declarations.by_kind.values():
         for declared in table.values():
             if declared.was is not None:  # its own renames are done, and may be taken back by the new policy
@@ -51,6 +53,36 @@ def _edits(old: Checked, renames: Renames) -> Iterator[tuple[Span, str]]:
                 yield word.span.to(declared.was.span), ""
     if renames.of("provider"):
         yield from _dialects(old)
+
+
+def _accounts(old: Checked, found: Iterable[Occurrence], renames: Renames) -> Iterator[tuple[Span, str]]:
+    """Yield the edits of accounts, which have names within their provider."""
+    declared = old.declarations.of("provider")
+    given = {name: old.declarations.effective(one, "account")[0] for name, one in declared.items()}
+    names = {
+        provider: {one.value: _account(renames, provider, one.value) for one in accounts}
+        for provider, accounts in given.items()
+    }
+    for one in found:
+        if one.symbol.kind == "account":
+            span, account = one.span, one.symbol.name
+            within = [name for name, other in declared.items() if _is_in(span, other.item.span)]
+            # Elsewhere, in tests, a name stands for accounts of all providers.
+            now = {names[provider][account] for provider in within or names if account in names[provider]}
+            if len(now) == 1 and now != {account}:
+                yield span, now.pop()
+    for one in {id(one): one for accounts in given.values() for one in accounts}.values():
+        if "was" in one.options:
+            args = one.item.args
+            yield args[1].span.to(args[2].span), ""
+
+
+def _is_in(span: Span, whole: Span) -> bool:
+    return span.source == whole.source and whole.start <= span.start < whole.end
+
+
+def _account(renames: Renames, provider: str, account: str) -> str:
+    return renames.name("provider", f"{provider}.{account}").partition(".")[2]
 
 
 def _dialects(old: Checked) -> Iterator[tuple[Span, str]]:

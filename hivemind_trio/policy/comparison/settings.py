@@ -95,6 +95,8 @@ def plan(old: Program | None, new: Program, renames: Renames = NO_RENAMES) -> tu
             else:
                 if name in former:
                     changes.append(_whole(kind, name, Verb.RENAMED, CARRIED, one, former[name]))
+                if isinstance(one, ProviderSettings):
+                    changes += _account_names(before[name], one, former)
                 changes += _compared(kind, name, before[name], one)
     if old is not None:
         changes += _compared("agent", "unknown", old.unknown, new.unknown)
@@ -147,6 +149,21 @@ def _whole(kind: str, name: str, verb: Verb, effect: ReloadEffect, one: object, 
         effect=effect,
         at=getattr(one, "at", ""),
     )
+
+
+def _account_names(old: ProviderSettings, new: ProviderSettings, former: Mapping[str, str]) -> Iterator[Change]:
+    """Yield renamed accounts, and those that look as if they were.
+
+    Args:
+        former: Name -> former name, of accounts `claude.prod`.
+    """
+    tables = [{account.name: account for account in one.accounts} for one in (old, new)]
+    for name, one in ((f"{new.name}.{account}", account) for account in tables[1]):
+        was = former.get(name, name).partition(".")[2]
+        if was != one:
+            yield _whole("account", name, Verb.RENAMED, CARRIED, new, former[name])
+    for added, gone in likenesses(*tables).items():
+        yield _whole("account", f"{new.name}.{added}", Verb.ADDED, _mistaken(NEW, gone), new)
 
 
 def _mistaken(added: ReloadEffect, old: str) -> ReloadEffect:

@@ -9,7 +9,7 @@ import attrs
 
 from hivemind_trio.policy.diagnostics.suggest import suggestion
 
-UNTOLD: Final = ("name", "at")
+UNTOLD: Final = ("name", "at", "was")
 """Fields that say nothing of what a declaration is."""
 
 ALIKE: Final = 0.75

@@ -349,6 +349,7 @@ def _accounts(declarations: SymbolTable, declared: BoundDeclaration) -> tuple[Ac
                 aimd=_aimd_within(declarations, declared, concurrency),
                 groups=tuple(_group(limit) for limit in block.get("limits", limits)),
                 shares=block["shares"][0].value if "shares" in block else None,
+                was=one.options.get("was"),
             )
             found.append(account)
     return tuple(found)

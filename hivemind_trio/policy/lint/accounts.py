@@ -26,6 +26,7 @@ def check_accounts(declarations: SymbolTable, report: DiagnosticCollector) -> No
             _beside_key(declarations, declared, given, report)
             _each(given, report)
             _sharing(declared, given, report)
+            _former_names(given, report)
             _lanes_without(declarations, declared, given, report)
         elif (spread := declared.settings.get("spread")) and "account" not in declared.unread:
             report.warn(
@@ -77,14 +78,14 @@ def _sharing(declared: BoundDeclaration, given: list[SettingValue], report: Diag
         shares = one.block["shares"][0]
         if shares.value == one.value or (shares.value in names and shares.value not in owners):
             itself = shares.value == one.value
-            report.add(
-                "HM115",
-                f"account `{one.value}` shares {'itself' if itself else f'`{shares.value}`, which shares another'}",
-                shares.span,
-                help=f"name an account with limits of its own: {', '.join(f'`{name}`' for name in owners)}"
-                if owners
-                else "delete `shares` in one of them: its limits are those of all",
-            )
+            other = f"name an account with limits of its own: {', '.join(f'`{name}`' for name in owners)}"
+            if itself:
+                help_ = "delete `shares`: without it the account has limits of its own"
+                help_ = f"{help_}; or {other}" if owners else help_
+            else:
+                help_ = other if owners else "delete `shares` in one of them: its limits are those of all"
+            what = "itself" if itself else f"`{shares.value}`, which shares another"
+            report.add("HM115", f"account `{one.value}` shares {what}", shares.span, help=help_)
         elif shares.value not in names:
             what = f"`{declared.name}` has no account"
             others = [name for name in owners if name != one.value]
@@ -98,6 +99,26 @@ def _sharing(declared: BoundDeclaration, given: list[SettingValue], report: Diag
                     labels=(Label(shares.item.head.span, f"the limits are those of `{shares.value}`"),),
                     help=f"delete it, or write it in account `{shares.value}`",
                 )
+
+
+def _former_names(given: list[SettingValue], report: DiagnosticCollector) -> None:
+    """Report a `was` that names an account which is still there, or that two accounts claim."""
+    names = {one.value: one for one in given}
+    taken: dict[str, SettingValue] = {}
+    for one in given:
+        old = one.options.get("was")
+        if old is None:
+            continue
+        span, help_ = one.place("was"), f"delete `was {old}`"
+        if old == one.value:
+            report.add("HM114", f"`{old}` is the current name", span, help=help_)
+        elif old in names:
+            label = Label(names[old].item.args[0].span, "declared here")
+            what = f"account `{old}` still exists, so it was not renamed"
+            report.add("HM114", what, span, labels=(label,), help=f"{help_}, or account `{old}`")
+        elif (other := taken.setdefault(old, one)) is not one:
+            label = Label(other.place("was"), "first here")
+            report.add("HM114", f"account `{old}` is renamed twice", span, labels=(label,))
 
 
 def _lanes_without(

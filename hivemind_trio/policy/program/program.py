@@ -139,6 +139,8 @@ class AccountSettings:
     groups: tuple[LimitGroupSettings, ...]
     shares: str | None = None
     """Account of the same organisation whose limits and health are those of this key, too; None: it has its own."""
+    was: str | None = attrs.field(default=None, eq=False)
+    """Former name."""
 
     def takes_lane(self, lane: str) -> bool:
         """Return True if calls of the lane may use it."""

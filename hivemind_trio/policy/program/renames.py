@@ -11,6 +11,7 @@ nothing is lost and no two things ever have one name, whoever keeps them.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from itertools import product
 from typing import Any, Final, Self, TypeVar, final
 
 import attrs
@@ -44,13 +45,35 @@ _NAMED: Final[Mapping[str, str]] = {
 """Names in a decision -> their kinds."""
 
 
-def _accounts(renamed: Mapping[str, str], new: Program) -> dict[str, str]:
-    """Return the former names of the accounts of renamed providers, and their names."""
-    return {
-        f"{former}.{account.name}": f"{name}.{account.name}"
-        for former, name in renamed.items()
-        for account in new.providers[name].accounts
-    }
+def _accounts(renamed: Mapping[str, str], new: Program, before: frozenset[str] | None) -> dict[str, str]:
+    """Return the former names of accounts, and their names: theirs may have changed, that of their provider, or both.
+
+    Args:
+        renamed: Former name of each renamed provider -> its name.
+        new: The new policy.
+        before: Accounts of the running policy, `claude.prod`; None: an earlier process has kept what there is.
+    """
+    formerly = {name: former for former, name in renamed.items()}
+    found: dict[str, str] = {}
+    for name, provider in new.providers.items():
+        declared = {account.name for account in provider.accounts}
+        # What an earlier process has kept may be older than the new name of the provider, or not.
+        providers = {formerly.get(name, name), *([name] if before is None else [])}
+        for account in provider.accounts:
+            own = {account.name} if name in formerly else set()
+            if account.was is not None and account.was not in declared:
+                own |= {account.was}
+            for former, one in product(providers, own):
+                is_known = before is None or (
+                    f"{former}.{one}" in before and (one == account.name or f"{former}.{account.name}" not in before)
+                )
+                if is_known and (former, one) != (name, account.name):
+                    found[f"{former}.{one}"] = f"{name}.{account.name}"
+    return found
+
+
+def _account_names(program: Program) -> frozenset[str]:
+    return frozenset(f"{name}.{one.name}" for name, provider in program.providers.items() for one in provider.accounts)
 
 
 @final
@@ -66,14 +89,13 @@ class Renames:
     @classmethod
     def between(cls, old: Program, new: Program) -> Self:
         """Return the names that `new` has changed since `old`, which runs."""
-        by_kind = {}
+        by_kind: dict[str, dict[str, str]] = {}
         for kind, was in new.was.items():
             before = getattr(old, _TABLES[kind])
-            renamed = {former: name for name, former in was.items() if former in before and name not in before}
-            if kind == "provider":
-                renamed |= _accounts(renamed, new)
-            if renamed:
-                by_kind[kind] = renamed
+            by_kind[kind] = {former: name for name, former in was.items() if former in before and name not in before}
+        providers = by_kind.get("provider", {})
+        by_kind["provider"] = providers | _accounts(providers, new, _account_names(old))
+        by_kind = {kind: renamed for kind, renamed in by_kind.items() if renamed}
         agents = by_kind.get("agent", {})
         return cls(by_kind, {former: name for former, name in agents.items() if not old.agents[former].tokens})
 
@@ -84,8 +106,8 @@ class Renames:
             kind: {former: name for name, former in was.items() if former not in getattr(new, _TABLES[kind])}
             for kind, was in new.was.items()
         }
-        if "provider" in by_kind:
-            by_kind["provider"] |= _accounts(by_kind["provider"], new)
+        providers = by_kind.get("provider", {})
+        by_kind["provider"] = providers | _accounts(providers, new, None)
         return cls({kind: names for kind, names in by_kind.items() if names}, {})
 
     def __bool__(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.model import Decider
-from hivemind_trio.policy import ProviderSettings
+from hivemind_trio.policy import ProviderSettings, Renames
 
 from .prompt_cache import WARM_NS
 
@@ -36,6 +36,14 @@ class AccountHomes:
 
     def __len__(self) -> int:
         return len(self._known)
+
+    def rename(self, renames: Renames) -> None:
+        """Take the new names of a policy."""
+        self._known = {
+            (renames.swapped("provider", provider), session): (renames.swapped("provider", account), until_ns)
+            for (provider, session), (account, until_ns) in self._known.items()
+        }
+        self._turns = renames.rekeyed("provider", self._turns)
 
     def home(self, provider: str, session: str, now_ns: int) -> str | None:
         """Return the account whose prompt cache is warm for a session; None: no account's is."""

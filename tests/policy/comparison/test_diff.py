@@ -250,6 +250,18 @@ def reproduced(pair: tuple[Checked, Checked], call: CallChange) -> None:
             assert shown.get(turn.setting, NO) == getattr(turn, side), (words, turn)
 
 
+def test_a_renamed_account_is_a_rename_and_a_forgotten_was_is_reported() -> None:
+    def text(account: str) -> str:
+        return f"provider p {{ api anthropic; account {account} {{ key env(A) }}; account b {{ key env(B) }} }}\n"
+
+    old = checked(text("a"))
+    (renamed,) = diff(old, checked(text("prod was a"))).changes
+    assert (renamed.kind, renamed.name, renamed.verb, renamed.before) == ("account", "p.prod", "renamed", "p.a")
+    lost = diff(old, checked(text("prod"))).changes[0]
+    assert (lost.name, lost.effect.code) == ("p.prod", "HM703")
+    assert "write `was a`" in lost.effect.says
+
+
 def test_an_example_on_a_path_of_several_dialects_is_reproduced() -> None:
     old = 'provider ollama { serves ["llama*"] }\nprovider anthropic { serves ["claude-*"] }\nlane a { }\n'
     pair = checked(old), checked(old + 'rule r when path == "/v1/messages" and provider == ollama { lane a }\n')

@@ -38,8 +38,25 @@ from tests.scheduler.models import drawn
 from tests.support.policies import compiled
 from tests.support.programs import SECOND_NS
 
-NAMES: Final = ("xp0", "xp1", "xr0", "xl0", "xl1", "xt0", "xt1", "xa0", "xa1", "xa2", "xb0", "xb1", "xb2")
-"""What can be renamed: providers, a retry class, lanes, teams, agents, budgets. Renamed, `xp0` is `xp0q1`, `xp0q2`."""
+NAMES: Final = (
+    "xp0",
+    "xp1",
+    "xk0",
+    "xk1",
+    "xk2",
+    "xr0",
+    "xl0",
+    "xl1",
+    "xt0",
+    "xt1",
+    "xa0",
+    "xa1",
+    "xa2",
+    "xb0",
+    "xb1",
+    "xb2",
+)
+"""What can be renamed: providers, accounts, a retry class, lanes, teams, agents, budgets. Renamed, `xp0` is `xp0q1`, `xp0q2`."""
 
 TEXT: Final = """
 provider xp0 {{
@@ -48,7 +65,12 @@ provider xp0 {{
   fallback xp1; retry xr0
   limits "opus*" {{ requests {requests}/min; input 1k/min; concurrency 2 }}
 }}
-provider xp1 {{ api anthropic; base "http://127.0.0.1:2"; serves ["gpt*", "opus*"]; concurrency {slots}; queue 6 }}
+provider xp1 {{
+  api anthropic; base "http://127.0.0.1:2"; serves ["gpt*", "opus*"]; concurrency {slots}; queue 6; spread {spread}
+  account xk0 {{ key env(K0); limits {{ requests {requests}/min }} }}
+  account xk1 {{ key env(K1); concurrency 1 }}
+  account xk2 {{ key env(K2); shares xk1; for xl0 }}
+}}
 retry xr0 {{ on [429, 500..504, 529, connect]; attempts {attempts}; backoff 1s..4s; ratio 20% }}
 lane xl0 {{ objective mean-completion; weight 3; reserve {reserve}; queue 4 overflow shed-oldest }}
 lane xl1 {{ sticky agent; weight 1; max 2; deadline {deadline}s; aging 1 every 5s }}
@@ -66,6 +88,7 @@ rule xu1 when team == xt0 and provider == xp1 {{ priority 1; retry default }}
 
 variants = drawn.settings(
     slots=[2, 3, 4],
+    spread=["sticky", "first", "even"],
     requests=[3, 20, 200, 200],
     attempts=[1, 3],
     reserve=[0, 1],
@@ -118,7 +141,10 @@ def renaming(variant: Mapping[str, object], before: Mapping[str, int], after: Ma
         if before.get(name, 0) != after.get(name, 0):
             new, old = name_of(after, name), name_of(before, name)
             text = re.sub(
-                rf"^(provider|retry|lane|team|agent|budget) {new}\b", rf"\1 {new} was {old}", text, flags=re.M
+                rf"^( *account|provider|retry|lane|team|agent|budget) {new}\b",
+                rf"\1 {new} was {old}",
+                text,
+                flags=re.M,
             )
     return compiled(text)
 

@@ -107,9 +107,9 @@ PAGES: Final = (
     Page(
         "HM114",
         "`was` names something that still exists",
-        "`was OLD` says that a declaration had another name, so that a reload keeps its counters and learned "
-        "values. The old name must no longer be declared, and only one declaration can have had it. To swap two "
-        "names, change one after the other, with a reload in between.",
+        "`was OLD` says that a declaration or an account had another name, so that a reload keeps its counters and "
+        "learned values. The old name must no longer be declared, and only one declaration can have had it. To swap "
+        "two names, change one after the other, with a reload in between.",
         wrong="lane chat { }\nlane talk was chat { }\nrule a when stream { lane talk }\nrule b { lane chat }\n"
         "provider anthropic { }",
         right="lane talk was chat { }\nrule a when stream { lane talk }\nprovider anthropic { }",
