@@ -71,10 +71,10 @@ def _accounts(old: Checked, found: Iterable[Occurrence], renames: Renames) -> It
             now = {names[provider][account] for provider in within or names if account in names[provider]}
             if len(now) == 1 and now != {account}:
                 yield span, now.pop()
-    for one in {id(one): one for accounts in given.values() for one in accounts}.values():
-        if "was" in one.options:
-            args = one.item.args
-            yield args[1].span.to(args[2].span), ""
+    for setting in {id(one): one for accounts in given.values() for one in accounts}.values():
+        if "was" in setting.options:
+            word, was = setting.item.args[1:3]
+            yield word.span.to(was.span), ""
 
 
 def _is_in(span: Span, whole: Span) -> bool:

@@ -39,24 +39,11 @@ from tests.support.policies import compiled
 from tests.support.programs import SECOND_NS
 
 NAMES: Final = (
-    "xp0",
-    "xp1",
-    "xk0",
-    "xk1",
-    "xk2",
-    "xr0",
-    "xl0",
-    "xl1",
-    "xt0",
-    "xt1",
-    "xa0",
-    "xa1",
-    "xa2",
-    "xb0",
-    "xb1",
-    "xb2",
+    *("xp0", "xp1", "xk0", "xk1", "xk2", "xr0", "xl0", "xl1"),
+    *("xt0", "xt1", "xa0", "xa1", "xa2", "xb0", "xb1", "xb2"),
 )
-"""What can be renamed: providers, accounts, a retry class, lanes, teams, agents, budgets. Renamed, `xp0` is `xp0q1`, `xp0q2`."""
+"""What can be renamed: providers, accounts, a retry class, lanes, teams, agents, budgets. Renamed, `xp0` is `xp0q1`,
+`xp0q2`."""
 
 TEXT: Final = """
 provider xp0 {{
