@@ -73,6 +73,7 @@ from .language.values import is_loopback as is_loopback
 from .language.values import parse_address as parse_address
 from .language.values import store_url_problem as store_url_problem
 from .lint.sizes import counted_apart as counted_apart
+from .lint.sizes import sessions_apart as sessions_apart
 from .program.budgets import BudgetAllowance as BudgetAllowance
 from .program.budgets import BudgetSettings as BudgetSettings
 from .program.budgets import BudgetWindow as BudgetWindow

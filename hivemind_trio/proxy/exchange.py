@@ -12,7 +12,6 @@ import trio
 from hivemind_trio.dialects import DIALECTS, KeepAlive
 from hivemind_trio.listen import Receive, Send
 from hivemind_trio.model import REJECTIONS, Api, Decision, Outcome, Reason, Request, Usage, rejection_text
-from hivemind_trio.model.addresses import address_text
 from hivemind_trio.policy import PlanOverage, ProviderSettings, WhileOpen
 from hivemind_trio.proxy.request import guard as guard
 from hivemind_trio.runtime import Engine, Rejected, Ticket
@@ -45,8 +44,8 @@ from .own_priorities import OwnPriorities, Whose, whose
 from .plan_header import plan_header
 from .plan_refusals import AccountModel, PlanRefusal, PlanRefusals
 from .request.body_memory import BodyMemory
-from .request.caller_identity import caller, job, network, session
-from .request.client_address import client_address
+from .request.caller_identity import caller, job, session
+from .request.client_address import client_address, counted_address
 from .request.client_profile import ClientProfile, fingerprint, known_by
 from .request.head import RequestHead
 from .request.header_filter import Headers, first
@@ -260,7 +259,7 @@ class Exchange:
             request,
             self.caller,
             job=job(self.head.words, self.asked.user),
-            address=network((address_text(request.client_address), 0)) if head.peer is not None else "local",
+            address=counted_address(head.peer, request.client_address),
             again=again,
             # A client that dies of a rejection is kept as long as possible. A stream that is kept alive has had its
             # 200: no client tries it again.

@@ -22,6 +22,7 @@ from hivemind_trio.policy import (
     call_changes,
     counted_apart,
     render,
+    sessions_apart,
     setting_changes,
 )
 from hivemind_trio.proxy import CallRecord
@@ -395,10 +396,12 @@ class Watcher:
                 self._log.emit(PolicyWarning(code=one.code, message=one.message, at=at))
         program = loaded.program
         workers, apart = worker_count(self._options, program), counted_apart(program)
-        if apart and workers > 1 and program.server.workers == 1 and program.store.url is None:
+        if workers > 1 and program.server.workers == 1 and program.store.url is None:
             # The check knows nothing of `--workers`.
-            message = f"each of {workers} workers counts {apart} for itself; declare one worker's part"
-            self._log.emit(PolicyWarning(code="HM429", message=message, at="--workers"))
+            said = [f"each of {workers} workers counts {apart} for itself; declare one worker's part"] if apart else []
+            said += [sessions_apart("worker")] if program.reads_sessions else []
+            for message in said:
+                self._log.emit(PolicyWarning(code="HM429", message=message, at="--workers"))
 
 
 class _Sizes(TypedDict):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -113,13 +114,24 @@ async def nodes(
             nursery.cancel_scope.cancel()
 
 
-async def test_two_nodes_hold_the_cap_together_and_each_serves(tmp_path: Path) -> None:
-    async with nodes(tmp_path, 2) as fleet, trio.open_nursery() as nursery:
+async def test_two_nodes_hold_the_cap_together_and_each_serves_with_both_keys_of_an_organisation(
+    tmp_path: Path,
+) -> None:
+    keys = [tmp_path / "key-a", tmp_path / "key-b"]
+    for key in keys:
+        key.write_text(key.name)
+        key.chmod(0o600)
+    more = f'account a {{ key file("{keys[0]}") }}\naccount b {{ key file("{keys[1]}"); shares a }}\nspread even'
+    async with nodes(tmp_path, 2, more=more) as fleet, trio.open_nursery() as nursery:
         nursery.start_soon(fleet.load, 0, 8)
         nursery.start_soon(fleet.load, 1, 8)
         await fleet.more(0, 40)
         await fleet.more(1, 40)
         assert fleet.peak == CAP
+        headers = [dict(seen.headers) for seen in fleet.provider.seen]
+        used = Counter(value for one in headers for value in one.values() if b"key-" in value)
+        assert used.keys() == {b"Bearer key-a", b"Bearer key-b"}
+        assert min(used.values()) > 20
         nursery.cancel_scope.cancel()
 
 

@@ -301,8 +301,8 @@ test "t" {
 """
 
 
-def of_accounts(text: str) -> tuple[Checked, PolicyTest]:
-    checked = check("team.hmp", MemoryFiles({"team.hmp": f"{ACCOUNTS}{text}\n}}\n"}))
+def of_accounts(text: str, declared: str = ACCOUNTS) -> tuple[Checked, PolicyTest]:
+    checked = check("team.hmp", MemoryFiles({"team.hmp": f"{declared}{text}\n}}\n"}))
     assert checked.program is not None, checked.diagnostics
     return checked, checked.tests[0]
 
@@ -329,6 +329,13 @@ def of_accounts(text: str) -> tuple[Checked, PolicyTest]:
 )
 def test_an_account_behaves_and_is_measured_by_itself(upstream: str, expected: str) -> None:
     assert rehearse(*of_accounts(f"upstream {upstream}\nrun 3m seed 3\nexpect {expected}")).diagnostics == ()
+
+
+def test_accounts_that_share_have_the_slots_of_one_in_a_run_too() -> None:
+    declared = ACCOUNTS.replace("slow; concurrency 2", "slow; shares prod")
+    text = "upstream anthropic.prod { latency 20s..20s }\nrun 90s seed 3\n"
+    expected = "anthropic.prod.concurrency.max == 4 and people.wait.p95 > 1s and bots.wait.p95 > 1s"
+    assert rehearse(*of_accounts(f"{text}expect {expected}", declared)).diagnostics == ()
 
 
 def test_statuses_and_circuits_of_a_provider_are_the_sums_of_its_accounts() -> None:

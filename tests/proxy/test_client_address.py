@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hivemind_trio.admin import AskingAgent
+from hivemind_trio.model import Request
 from hivemind_trio.model.addresses import LOOPBACK, address_number, address_text, network_span
+from hivemind_trio.proxy.request.asker import Asker, asker_of
+from hivemind_trio.proxy.request.caller_identity import Tokens
 from hivemind_trio.proxy.request.client_address import client_address
+from hivemind_trio.proxy.request.head import RequestHead
+from tests.support.policies import compiled
 
 PROXIES = tuple(span for text in ("10.0.0.0/8", "fd00::/8") if (span := network_span(text)) is not None)
 
@@ -73,3 +79,22 @@ def test_what_a_caller_says_itself_does_not_count(forged: list[str], name: bytes
 @given(number=st.integers(0, 2**128 - 1))
 def test_an_address_is_read_as_it_is_shown(number: int) -> None:
     assert address_number(address_text(number)) == number
+
+
+@pytest.mark.parametrize(("header", "agent", "address"), [(b"203.0.113.9", "outside", "203.0.113.9"), (b"", "", "")])
+def test_an_agent_that_asks_for_its_turn_is_counted_by_the_address_of_its_calls(
+    header: bytes, agent: str, address: str
+) -> None:
+    program = compiled(
+        'server { forwarded-by "10.0.0.0/8" }\nprovider p { api anthropic; base "http://127.0.0.1:9"; key env(K) }\n'
+        'agent outside when not client.address in "10.0.0.0/8" { }'
+    )
+    headers = [(b"host", b"127.0.0.1:1"), *([(X, header)] if header else [])]
+    scope = {"method": "POST", "path": "/mcp", "query_string": b"", "headers": headers, "client": ("10.0.0.2", 4711)}
+    head = RequestHead.of(scope)
+    asker = asker_of(head, program, Tokens(program, {}), b"key")
+
+    assert isinstance(asker, Asker)
+    asking = AskingAgent.at_the_door(asker)  # as which it forecasts its calls
+    assert asking.address == (address or "10.0.0.2")
+    assert program.decide(Request(client_address=asking.client_address)).agent == (agent or "unknown")

@@ -12,6 +12,7 @@ import attrs
 from hivemind_trio.admin.operated import Operated
 from hivemind_trio.dialects import DIALECTS
 from hivemind_trio.model import Api, Request
+from hivemind_trio.model.addresses import LOOPBACK
 from hivemind_trio.policy import UNKNOWN_AGENT
 from hivemind_trio.proxy import Asker, CallRecord, Whose
 from hivemind_trio.scheduler import Call, CallId
@@ -35,7 +36,10 @@ class AskingAgent:
     caller: str = ""
     """Name as the proxy gives it where nothing is declared; empty: that of its calls is not known."""
     credential: str = ""
-    address: str = ""
+    address: str = "127.0.0.1"
+    """Address that its calls are counted by; who asks at the control socket is on this machine."""
+    client_address: int = LOOPBACK
+    """The same as conditions read it."""
     session: str = ""
     """Session of its client, where it has no name; empty: not known."""
 
@@ -73,6 +77,7 @@ class AskingAgent:
             caller=asker.caller,
             credential=asker.credential,
             address=asker.address,
+            client_address=asker.client_address,
         )
 
     def is_of(self, agent: str, caller: str) -> bool:
@@ -140,6 +145,7 @@ def likely_call(proxy: Operated, agent: AskingAgent, shape: CallShape) -> tuple[
         weekday=now.isoweekday(),
         date=now.date().isoformat(),
         headers=agent.headers,
+        client_address=agent.client_address,
     )
     caller = own[-1].caller if own else agent.caller
     call = Call(

@@ -147,6 +147,7 @@ def check_sharing(declarations: SymbolTable, program: Program) -> None:
     if store is None:
         return
     apart = counted_apart(program)
+    _sessions_apart(declarations, program, "node", store.name_span)
     if apart:
         declarations.report.add(
             "HM429",
@@ -167,6 +168,24 @@ def check_sharing(declarations: SymbolTable, program: Program) -> None:
             )
 
 
+def sessions_apart(who: str) -> str:
+    """Return the message about rules that read sessions where each `who`, node or worker, has its own facts."""
+    return f"each {who} knows only the calls of a session that it has served itself (`session.turns` and the like)"
+
+
+def _sessions_apart(declarations: SymbolTable, program: Program, who: str, span: Span) -> None:
+    """Report that conditions read facts of sessions which nodes or workers do not share."""
+    if program.reads_sessions:
+        declarations.report.add(
+            "HM429",
+            sessions_apart(who),
+            span,
+            severity=Severity.WARNING,
+            help=f"keep each client at one {who} (one connection, or by its address), or conditions see too few turns "
+            "and too little cost",
+        )
+
+
 def _joined(names: Sequence[str]) -> str:
     """Return names as a sentence has them."""
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
@@ -175,6 +194,7 @@ def _joined(names: Sequence[str]) -> str:
 def _workers_apart(declarations: SymbolTable, program: Program, span: Span) -> None:
     """Report what several workers do not share."""
     apart = counted_apart(program)
+    _sessions_apart(declarations, program, "worker", span)
     if apart:
         declarations.report.add(
             "HM429",

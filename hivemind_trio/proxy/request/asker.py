@@ -10,7 +10,8 @@ import attrs
 from hivemind_trio.model import Reason, Request, rejection_text
 from hivemind_trio.policy import Clue, Program
 
-from .caller_identity import Tokens, caller, network
+from .caller_identity import Tokens, caller
+from .client_address import client_address, counted_address
 from .guard import Refused, refused
 from .head import RequestHead
 
@@ -29,6 +30,9 @@ class Asker:
     headers: Mapping[str, str]
     credential: str
     address: str
+    """Address that it is counted by, as its calls are."""
+    client_address: int
+    """Address of the caller as conditions read it."""
 
 
 def asker_of(head: RequestHead, program: Program, tokens: Tokens, alias_key: bytes) -> Asker | Refused:
@@ -36,6 +40,9 @@ def asker_of(head: RequestHead, program: Program, tokens: Tokens, alias_key: byt
     why = refused(head, program.server)
     if why is not None:
         return why
+    address = client_address(head.peer, head.headers, program.server.forwarded_by)
+    if address is None:
+        return Reason.BAD_REQUEST, rejection_text(Reason.BAD_REQUEST, "forwarded")
     token_agent = tokens.agent(head.headers, head.query)
     request = Request(
         token_agent=token_agent,
@@ -43,6 +50,7 @@ def asker_of(head: RequestHead, program: Program, tokens: Tokens, alias_key: byt
         method=head.method,
         path=head.path_text,
         headers=head.words,
+        client_address=address,
     )
     if program.rejects_as_unknown(program.decide(request).agent):
         return Reason.UNKNOWN_AGENT, rejection_text(Reason.UNKNOWN_AGENT)
@@ -55,5 +63,6 @@ def asker_of(head: RequestHead, program: Program, tokens: Tokens, alias_key: byt
         caller="" if found.startswith("@") else found,
         headers=head.words,
         credential=head.credential.alias(alias_key) if head.credential is not None else "",
-        address=network(head.peer),
+        address=counted_address(head.peer, address),
+        client_address=address,
     )

@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from hivemind_trio.model.addresses import LOOPBACK, address_number
+from hivemind_trio.model.addresses import LOOPBACK, address_number, address_text
+
+from .caller_identity import network
 
 Span = tuple[int, int]
 
@@ -44,6 +46,15 @@ def client_address(
     if not said:
         return number
     return said[0] if said.count(said[0]) == len(said) else None
+
+
+def counted_address(peer: tuple[str, int] | None, address: int) -> str:
+    """Return what a caller is counted by: its address, or that it came by a socket of this machine.
+
+    Args:
+        address: Of the caller, maybe behind the peer.
+    """
+    return network((address_text(address), 0)) if peer is not None else "local"
 
 
 def _last(hops: Sequence[str], number: int, forwarded_by: Sequence[Span]) -> int:

@@ -254,7 +254,8 @@ PAGES: Final = (
         "`store redis` and `workers` share budgets, and `concurrency` and rate limits of providers. `max` of "
         "lanes in slots, `concurrency` of `limits`, and `concurrency` and `limits` of agents are counted "
         "by each node and worker: with N of them up to N times as much is used. Write an Nth of each, or allow it with "
-        "`# hmp: allow HM429 reason` on the line above.",
+        "`# hmp: allow HM429 reason` on the line above. Facts of sessions (`session.turns`, `session.cost`) are of the "
+        "calls that a node or worker has served itself.",
         wrong="server { nodes 2 }\nstore redis { url env(REDIS_URL) }\n"
         "provider anthropic { concurrency 8 }\nagent ci { concurrency 4 }",
         right="server { nodes 2 }\n# hmp: allow HM429 half of 4\nstore redis { url env(REDIS_URL) }\n"
