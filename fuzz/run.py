@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import Final, Protocol
 
-TARGETS: Final = ("door_http", "policy_text")
+TARGETS: Final = ("door_http", "nodes", "policy_text")
 OPTIONAL: Final = {"policy_regions": "z3"}
 """Targets that compare with something that is no dependency -> what they import; run where it is there."""
 

@@ -175,7 +175,9 @@ async def test_without_the_store_every_node_goes_on_and_none_beyond_the_cap(tmp_
     async with nodes(tmp_path, 2) as fleet, trio.open_nursery() as nursery:
         nursery.start_soon(fleet.load, 0, 8)
         nursery.start_soon(fleet.load, 1, 8)
+        # A node that the store has not answered yet has nothing, and one without a slot waits for its floor for 30 s.
         await fleet.more(0, 10)
+        await fleet.more(1, 10)
         await fleet.redis.stop()
         await fleet.proxies[0].says("shared_store_away")
         await fleet.more(0, 20)

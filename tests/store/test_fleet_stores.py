@@ -8,15 +8,16 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 
 from hivemind_trio.scheduler.learning.lesson import LearnAsk
-from hivemind_trio.scheduler.sharing.node_cards import CARDS_MAX, NodeCard
 from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAsk, WindowShape
 from hivemind_trio.store.fleet.interface import FleetStore
 from hivemind_trio.store.fleet.memory_fleet import MemoryFleet
+from hivemind_trio.store.fleet.node_cards import CARDS_MAX, NodeCard
 from hivemind_trio.store.fleet.redis_pools import open_pools
 from tests.support.redis import needs_redis, redis_server
 
@@ -47,14 +48,15 @@ async def opened(kind: str, folder: Path) -> AsyncIterator[FleetStore]:
         yield pools
 
 
-def wish(node: str, seq: int, demand: int, epoch: int = 1, keep: int = 0) -> ShareRequest:
+def wish(node: str, seq: int, demand: int, run: str = "", epoch: int = 1, nodes: int = 1) -> ShareRequest:
     return ShareRequest(
         node=node,
         epoch=epoch,
         seq=seq,
         cap=CAP,
-        nodes=2,
-        keep=keep,
+        nodes=nodes,
+        run=run,
+        keep=0,
         held=0,
         demand=demand,
         target=demand,
@@ -63,14 +65,40 @@ def wish(node: str, seq: int, demand: int, epoch: int = 1, keep: int = 0) -> Sha
     )
 
 
+async def learned(store: FleetStore) -> str:
+    """Let a store that has started anew hear the only node that there may be; return its life."""
+    run = (await store.sync("p", wish("a", 1, 0))).run
+    await store.sync("p", wish("a", 2, 0, run))
+    return run
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_a_store_that_has_started_anew_grants_nothing_before_all_have_reported(kind: str, tmp_path: Path) -> None:
+    async with opened(kind, tmp_path) as store, trio.open_nursery() as nursery:
+        for node in "ab":
+            listens = trio.Event()
+            nursery.start_soon(store.listen, node, listens.set, lambda about: None)
+            await listens.wait()
+
+        async def asks(node: str, seq: int, run: str) -> tuple[int, bool]:
+            answer = await store.sync("p", wish(node, seq, CAP, run, nodes=2))
+            return answer.share, answer.learning
+
+        run = (await store.sync("p", wish("a", 1, CAP, nodes=2))).run
+        assert await asks("a", 2, run) == (0, True)
+        assert await asks("b", 1, "of-before/1") == (0, True)
+        assert await asks("a", 3, run) == (0, True)
+        assert await asks("b", 2, run) == (0, True)
+        assert await asks("a", 4, run) == (CAP, False)
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("kind", STORES)
 async def test_a_node_is_called_when_another_waits_for_what_it_has(kind: str, tmp_path: Path) -> None:
     async with opened(kind, tmp_path) as store:
         assert await store.epoch() > 1_700_000_000_000
-        # Both have been heard: the store that has started anew has nothing more to learn.
-        await store.sync("p", wish("a", 1, 0))
-        await store.sync("p", wish("b", 1, 0))
-        assert (await store.sync("p", wish("a", 2, CAP))).share == CAP
+        await learned(store)
+        assert (await store.sync("p", wish("a", 3, CAP))).share == CAP
         called, listens = trio.Event(), trio.Event()
         about = []
 
@@ -90,29 +118,29 @@ async def test_a_node_is_called_when_another_waits_for_what_it_has(kind: str, tm
 @pytest.mark.parametrize("kind", STORES)
 async def test_a_node_that_ends_frees_its_slots_and_is_fenced_by_its_successor(kind: str, tmp_path: Path) -> None:
     async with opened(kind, tmp_path) as store:
-        await store.sync("p", wish("a", 1, 0))
-        await store.sync("p", wish("b", 1, 0))
-        await store.sync("p", wish("a", 2, CAP))
+        await learned(store)
+        await store.sync("p", wish("a", 3, CAP))
         await store.bye("p", "a", 1)
         assert (await store.sync("p", wish("b", 2, CAP))).share == CAP
         await store.sync("p", wish("a", 1, 0, epoch=2))
         with pytest.raises(FencedNode):
-            await store.sync("p", wish("a", 3, CAP))
+            await store.sync("p", wish("a", 4, CAP))
 
 
 @pytest.mark.parametrize("kind", STORES)
 async def test_nodes_draw_of_one_window(kind: str, tmp_path: Path) -> None:
-    def ask(node: str, seq: int, want: int) -> WindowAsk:
-        report = () if seq == 1 else None
-        return WindowAsk(node=node, epoch=1, seq=seq, run="", nodes=2, limit=10, least=want, want=want, report=report)
+    def ask(node: str, seq: int, want: int, run: str = "") -> WindowAsk:
+        report = () if seq == 2 else None
+        return WindowAsk(node=node, epoch=1, seq=seq, run=run, nodes=2, limit=10, least=want, want=want, report=report)
 
     async with opened(kind, tmp_path) as store:
         first = await store.draw("p", "w", ask("a", 1, 0), SHAPE)
-        second = await store.draw("p", "w", ask("b", 1, 7), SHAPE)
-        assert second.granted == 7
-        assert second.run == first.run
-        assert (await store.draw("p", "w", ask("a", 2, 4), SHAPE)).granted == 0
-        assert (await store.draw("p", "w", ask("a", 3, 3), SHAPE)).granted == 3
+        assert first.anew
+        assert (await store.draw("p", "w", ask("b", 1, 7), SHAPE)) == attrs.evolve(first, granted=0)
+        assert not (await store.draw("p", "w", ask("a", 2, 0, first.run), SHAPE)).anew
+        assert (await store.draw("p", "w", ask("b", 2, 7, first.run), SHAPE)).granted == 7
+        assert (await store.draw("p", "w", ask("a", 3, 4, first.run), SHAPE)).granted == 0
+        assert (await store.draw("p", "w", ask("a", 4, 3, first.run), SHAPE)).granted == 3
 
 
 def card(node: str, epoch: int = 1, policy: str = "one") -> NodeCard:

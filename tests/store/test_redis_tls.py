@@ -10,17 +10,19 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 import trustme
 
 from hivemind_trio.scheduler.learning.lesson import LearnAsk
 from hivemind_trio.scheduler.sharing.budget_ask import BudgetAsk, BudgetsAsk
-from hivemind_trio.scheduler.sharing.node_cards import NodeCard
 from hivemind_trio.scheduler.sharing.share_row import LeaseTerms, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAsk, WindowShape
 from hivemind_trio.store.fleet.interface import StoreUnreachable
+from hivemind_trio.store.fleet.node_cards import NodeCard
 from hivemind_trio.store.fleet.redis_pools import open_pools
+from hivemind_trio.store.fleet.scripts import CLOCK
 from tests.support.redis import BINARY, needs_redis
 
 pytestmark = [
@@ -93,15 +95,18 @@ async def test_a_user_with_the_documented_rights_shares_over_tls(
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority"))
         async with open_pools(url, "team", LeaseTerms()) as store:
             slots = ShareRequest(
-                node="a", epoch=1, seq=1, cap=8, nodes=1, keep=2, held=0, demand=2, target=2, owed=0, floor=1
+                node="a", epoch=1, seq=1, cap=8, nodes=1, run="", keep=2, held=0, demand=2, target=2, owed=0, floor=1
             )
             assert (await store.sync("p", slots)).share == 2
-            window = WindowAsk(node="a", epoch=1, seq=1, run="", nodes=1, limit=5, least=3, want=3, report=())
+            window = WindowAsk(node="a", epoch=1, seq=1, run="", nodes=1, limit=5, least=3, want=3)
+            life = (await store.draw("p", "w", window, WindowShape(60_000))).run
+            window = attrs.evolve(window, seq=2, run=life, report=())
             assert (await store.draw("p", "w", window, WindowShape(60_000))).granted == 3
             one = BudgetAsk(
                 life=0, limit=9, window_ms=60_000, slot=0, drawn=0, settled=0, returned=0, least=9, report=()
             )
             budgets = BudgetsAsk(node="a", epoch=1, seq=1, nodes=1, run="", complete=True, accounts=(("b", one),))
+            budgets = attrs.evolve(budgets, seq=2, run=(await store.spend(budgets)).run)
             assert (await store.spend(budgets)).accounts[0].drawn == 9
             listed = await store.introduce(NodeCard(node="a", epoch=1, policy="one", version="1"))
             assert [one.card.node for one in listed] == ["a"]
@@ -114,6 +119,8 @@ async def test_a_user_with_the_documented_rights_shares_over_tls(
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(store.listen, "a", listens.set, lambda about: None)
                     await listens.wait()
+                    channel = store.arguments(slots)[15:16]
+                    assert await store.run(f"{CLOCK} return listeners()", (), ("",) * 15 + channel) == ["a"]
                     nursery.cancel_scope.cancel()
         async with open_pools(url, "other", LeaseTerms()) as elsewhere:
             with pytest.raises(StoreUnreachable, match=r"(?i)permission"):

@@ -101,6 +101,7 @@ async def test_I12_redis_and_the_model_answer_random_reports_alike(tmp_path: Pat
 
 async def test_no_node_is_granted_more_than_all_have_learned(tmp_path: Path) -> None:
     async with redis_server(tmp_path) as server, open_pools(server.url, "test", TERMS) as pools:
+        lives = [""]
 
         async def asks(node: str, seq: int) -> tuple[int, int]:
             ask = ShareRequest(
@@ -108,7 +109,8 @@ async def test_no_node_is_granted_more_than_all_have_learned(tmp_path: Path) -> 
                 epoch=1,
                 seq=seq,
                 cap=64,
-                nodes=2,
+                nodes=1,
+                run=lives[-1],
                 keep=0,
                 held=0,
                 demand=64,
@@ -117,11 +119,12 @@ async def test_no_node_is_granted_more_than_all_have_learned(tmp_path: Path) -> 
                 floor=0,
             )
             answer = await pools.sync("p", ask)
+            lives.append(answer.run)
             return answer.share, answer.cap
 
         await asks("a", 1)
-        await asks("b", 1)
+        await asks("a", 2)
         learned = SharedVerdict(limit=20, doubling=False, circuit="closed")
         await pools.learn("p", LearnAsk(node="a", epoch=1, seq=1, held=0, binds=False, verdict=learned))
-        assert await asks("a", 2) == (20, 20)
-        assert await asks("b", 2) == (0, 20)
+        assert await asks("a", 3) == (20, 20)
+        assert await asks("b", 1) == (0, 20)

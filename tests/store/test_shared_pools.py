@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
@@ -14,6 +14,7 @@ from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, Sh
 from hivemind_trio.scheduler.sharing.shared_pool import SharedPool
 from hivemind_trio.store.fleet.interface import StoreUnreachable
 from hivemind_trio.store.fleet.redis_pools import RedisPools, open_pools
+from hivemind_trio.store.fleet.scripts import CLOCK
 from tests.support.redis import needs_redis, redis_server
 
 pytestmark = [
@@ -40,7 +41,11 @@ NODES = "abcd"
 def clock(now_ms: int, run: int, present: str) -> str:
     """What stands in the place of the server's own time, process and connections."""
     there = f"string.find('{present}', n, 1, true) ~= nil"
-    return f"local now, run = {now_ms}, '{run}'\nlocal function connected(n) return {there} end\n"
+    all_of_them = ", ".join(f"'{name}'" for name in present)
+    return (
+        f"local now, run = {now_ms}, '{run}'\nlocal function connected(n) return {there} end\n"
+        f"local function listeners() return {{{all_of_them}}} end\n"
+    )
 
 
 async def asked(pools: RedisPools, ask: ShareRequest, at: str) -> ShareAnswer | None:
@@ -58,13 +63,14 @@ def asked_of_model(pool: SharedPool, ask: ShareRequest, now_ms: int, run: int, p
         return None
 
 
-def wish(random: Random, name: str, seq: int) -> ShareRequest:
+def wish(random: Random, name: str, seq: int, lives: Sequence[str] = ("",)) -> ShareRequest:
     return ShareRequest(
         node=name,
         epoch=1_795_450_000_000 + random.choice([0, 0, 0, 1]),
         seq=max(1, seq + random.choice([0, 0, 0, -3])),
         cap=random.choice([12, 12, 12, 9]),
         nodes=4,
+        run=random.choice(lives),
         keep=random.randrange(0, 14),
         held=random.randrange(0, 4),
         demand=random.randrange(0, 20),
@@ -80,7 +86,7 @@ async def test_I12_redis_and_the_model_answer_random_histories_alike(tmp_path: P
             random = Random(seed)
             pools.namespace = f"history-{seed}"
             model = SharedPool(TERMS)
-            now_ms, run = 1_795_450_000_000, 1
+            now_ms, run, lives = 1_795_450_000_000, 1, [""]
             for seq in range(1, 60):
                 now_ms += random.choice([1, 20, 150, 150, 700, 4_000, -50])
                 run += random.random() < 0.03
@@ -90,9 +96,29 @@ async def test_I12_redis_and_the_model_answer_random_histories_alike(tmp_path: P
                     model.bye(name, 1_795_450_000_000)
                     await pools.bye("p", name, 1_795_450_000_000)
                     continue
-                ask = wish(random, name, seq)
+                ask = wish(random, name, seq, lives[-1:] * 4 + lives[-2:])
                 expected = asked_of_model(model, ask, now_ms, run, present)
                 assert await asked(pools, ask, clock(now_ms, run, present)) == expected, (seed, seq)
+                if expected is not None:
+                    lives.append(expected.run)
+
+
+async def test_a_store_knows_the_nodes_of_its_namespace_that_are_connected(tmp_path: Path) -> None:
+    async with (
+        redis_server(tmp_path) as server,
+        open_pools(server.url, "te?m[x]*", TERMS) as ours,
+        open_pools(server.url, "team[x]1", TERMS) as others,
+        trio.open_nursery() as nursery,
+    ):
+        for pools in (ours, others):
+            listens = trio.Event()
+            nursery.start_soon(pools.listen, f"node of {pools.namespace}", listens.set, lambda about: None)
+            await listens.wait()
+        for pools in (ours, others):
+            channel = pools.arguments(wish(Random(1), "a", 1))[15:16]
+            found = await pools.run(f"{CLOCK} return listeners()", (), ("",) * 15 + channel)
+            assert found == [f"node of {pools.namespace}"]
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_store_that_ends_is_said_to_be_unreachable_and_is_used_again_once_it_is_back(tmp_path: Path) -> None:

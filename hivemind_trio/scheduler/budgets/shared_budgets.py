@@ -155,7 +155,7 @@ class SharedBudgets:
         if answer.run != self._run:
             # What was asked without knowing of this life is told already, if it is the first.
             begins_anew, self._run = bool(self._run), answer.run
-            self._greets_ns = 0 if begins_anew else self._greets_ns
+            self._greets_ns = 0  # to this life, what was said before it was heard of may have been late
             for account in list(self._due_ns) if begins_anew else ():
                 self._tell(account)
             for account, _ in changed if begins_anew else ():

@@ -68,7 +68,7 @@ class BudgetsAsk:
     nodes: int
     """Most nodes, by this node's policy."""
     run: str
-    """Life of the store that this node has told of its accounts; empty: none."""
+    """Life of the store whose answer this node has heard last; empty: none."""
     complete: bool
     """With this message, every account has been told of."""
     accounts: tuple[tuple[str, BudgetAsk], ...] = ()

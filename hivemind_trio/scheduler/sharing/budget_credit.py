@@ -212,6 +212,8 @@ class BudgetCredit:
         if self.credit > 0 or self.is_short or self.settled != self._spent_settled:
             self.tells = self._scarce = True
             self._again_ns = 0
+        elif self.claimed > 0:
+            self._scarce = True  # what its calls spend is told once they end
 
     def told_nothing(self) -> None:
         """Note that the store has lost what it was told."""

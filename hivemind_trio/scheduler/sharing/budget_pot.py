@@ -26,6 +26,7 @@ from .budget_ask import (
     BudgetsAsk,
 )
 from .share_row import FORGET_MS, FencedNode
+from .store_life import StoreLife
 
 HOUR_MS: Final = 3_600_000
 
@@ -258,9 +259,10 @@ class BudgetPots:
     nodes: dict[str, KnownNode] = attrs.field(init=False, factory=dict)
     _swept: int = attrs.field(init=False, default=0)
     """Accounts that were left after the last search."""
-    _run: str = attrs.field(init=False, default="")
-    _learns_ms: int | None = attrs.field(init=False, default=None)
-    """When the store began to know nothing; None: it knows."""
+    life: StoreLife = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.life = StoreLife(self.learning_ms, FORGET_MS)
 
     def spend(self, message: BudgetsAsk, now_ms: int, run: str) -> BudgetsAnswer:
         """Take a node's words into account, and grant what there is.
@@ -273,8 +275,7 @@ class BudgetPots:
         Raises:
             FencedNode: The node's name is in newer hands.
         """
-        if run != self._run.partition("/")[0]:
-            self._run, self._learns_ms = f"{run}/{now_ms}", now_ms
+        if self.life.turns(run, now_ms):
             for one in self.nodes.values():
                 one.complete = False
         for name in [name for name, one in self.nodes.items() if now_ms - one.seen_ms >= FORGET_MS]:
@@ -283,9 +284,11 @@ class BudgetPots:
         if node is not None and message.epoch < node.epoch:
             raise FencedNode
         if node is not None and message.epoch == node.epoch and message.seq <= node.seq:
-            return BudgetsAnswer(seq=message.seq, run=self._run, accounts=())
-        complete = (node is not None and node.epoch == message.epoch and node.complete) or message.complete
-        complete = complete and message.run in ("", self._run)
+            return BudgetsAnswer(seq=message.seq, run=self.life.name, accounts=())
+        # To this life everything was told by a node that has heard of it.
+        complete = message.run == self.life.name and (
+            message.complete or (node is not None and node.epoch == message.epoch and node.complete)
+        )
         self.nodes[message.node] = KnownNode(epoch=message.epoch, seq=message.seq, seen_ms=now_ms, complete=complete)
         if len(self.pots) >= self._swept + SWEEP_EVERY:
             self.pots = {name: pot for name, pot in self.pots.items() if pot.until_ms > now_ms}
@@ -294,7 +297,8 @@ class BudgetPots:
         for name, ask in message.accounts:
             pot = self.pots.setdefault(name, BudgetPot())
             taken.append((pot, ask, pot.take(message, ask, now_ms)))
-        learns = self.learns(message.nodes, now_ms)
+        known = sum(one.complete for one in self.nodes.values())
+        learns = self.life.learns(known, message.nodes, now_ms)
         answers, wake = [], set()
         for pot, ask, row in taken:
             if row is None:
@@ -302,15 +306,7 @@ class BudgetPots:
                 continue
             answers.append(pot.answer(message, ask, row, now_ms, learns=learns))
             wake.update(pot.wake(message.node, ask, now_ms))
-        return BudgetsAnswer(seq=message.seq, run=self._run, accounts=tuple(answers), wake=tuple(sorted(wake)))
-
-    def learns(self, nodes: int, now_ms: int) -> bool:
-        """Return True while nothing is granted, for nodes may have spent what is not known here."""
-        known = sum(one.complete for one in self.nodes.values())
-        if self._learns_ms is not None and now_ms - self._learns_ms < self.learning_ms and known < nodes:
-            return True
-        self._learns_ms = None
-        return False
+        return BudgetsAnswer(seq=message.seq, run=self.life.name, accounts=tuple(answers), wake=tuple(sorted(wake)))
 
 
 def _unknown(pot: BudgetPot) -> BudgetAnswer:

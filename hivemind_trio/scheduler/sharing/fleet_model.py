@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection
 from typing import final
 
 import attrs
@@ -39,7 +39,7 @@ class FleetModel:
     def __attrs_post_init__(self) -> None:
         self.budgets = BudgetPots(self.terms.learning_ms)
 
-    def sync(self, pool: str, ask: ShareRequest, now_ms: int, present: Container[str]) -> ShareAnswer:
+    def sync(self, pool: str, ask: ShareRequest, now_ms: int, present: Collection[str]) -> ShareAnswer:
         """Take a report on a pool of slots into account, and return what is granted; see `SharedPool.sync`."""
         return self.pool(pool).sync(ask, now_ms, self.run, present)
 
@@ -49,7 +49,7 @@ class FleetModel:
         if ring is None:
             ring = self.windows[pool, window] = WindowRing(shape, self.terms.learning_ms)
             if self.is_first:
-                ring.begin(self.run)
+                ring.life.begin(self.run)
         return ring.draw(ask, now_ms, self.run)
 
     def spend(self, ask: BudgetsAsk, now_ms: int) -> BudgetsAnswer:
@@ -77,5 +77,5 @@ class FleetModel:
         if pool is None:
             pool = self.pools[name] = SharedPool(self.terms)
             if self.is_first:
-                pool.begin(self.run)
+                pool.life.begin(self.run)
         return pool

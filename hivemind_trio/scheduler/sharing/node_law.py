@@ -60,6 +60,8 @@ class NodeLaw:
     """When the last request was given up; None: it was answered."""
     _cut_ns: int | None = attrs.field(init=False, default=None)
     """When the connection was first seen to be broken; None: it holds."""
+    _run: str = attrs.field(init=False, default="")
+    """Life of the store that was heard last."""
     _rows: dict[str, ShareRow] = attrs.field(init=False, factory=dict)
     _total: int = attrs.field(init=False, default=0)
     """Slots of the pool, as the store has it."""
@@ -184,6 +186,7 @@ class NodeLaw:
             seq=self._seq,
             cap=self.cap,
             nodes=self.nodes,
+            run=self._run,
             keep=keep,
             held=held,
             demand=demand,
@@ -204,6 +207,9 @@ class NodeLaw:
         own = answer.rows[self.node]
         self.share, self._occupied = answer.share, own.occupied
         self._denied = ask.target if ask.target > self.share else None
+        self._run = answer.run
+        if answer.learning and ask.run != answer.run:
+            self._heard = True  # to it, what was said before may have been late
         target = self._target(own.held, own.demand)
         self._using = min(self.share, target) if self.others_wait() else self.share
         if self._exceeds_cap:

@@ -32,8 +32,11 @@ class LeaseTerms:
 
     @property
     def idle_ms(self) -> int:
-        """Longest time between two requests of a node without calls: it is called where another one lacks slots."""
-        return max(self.renew_ms, min(2 * self.renew_ms, self.lease_ms // 4))
+        """Longest time between two requests of a node without calls: it is called where another one lacks slots.
+
+        A node hears of another one as late as both have spoken: twice this, and tries again, is less than `gone`.
+        """
+        return max(self.renew_ms, min(2 * self.renew_ms, (self.gone_ms - self.renew_ms) // 2, self.lease_ms // 4))
 
     @property
     def stale_ms(self) -> int:
@@ -42,10 +45,7 @@ class LeaseTerms:
 
     @property
     def learning_ms(self) -> int:
-        """Time for which a store that knows nothing believes what nodes say they have, and grants nothing.
-
-        Of a silence of all nodes a renewal counts.
-        """
+        """Time for which a store that knows nothing believes what nodes say they have, and grants nothing."""
         return self.gone_ms + self.grace_ms
 
 
@@ -63,6 +63,8 @@ class ShareRequest:
     """Slots of the pool, by this node's policy."""
     nodes: int
     """Most nodes, by this node's policy."""
+    run: str
+    """Life of the store whose answer this node has heard last; empty: none."""
     keep: int
     """Share that is in use from the moment of sending: the node lowers it first, and then reports."""
     held: int
@@ -93,7 +95,7 @@ class ShareRow:
     floor: int
     seen_ms: int
     heard: bool = True
-    """By the store that runs now."""
+    """True if it has reported to this life of the store after it had heard of it."""
     suspect_ms: int | None = None
     """When it was marked as missing."""
 
@@ -112,6 +114,8 @@ class ShareAnswer:
     cap: int
     """The lowest cap of the policies present."""
     share: int
+    run: str
+    """Life of the store."""
     learning: bool
     """The store has started anew, and grants nothing until it has heard the nodes."""
     rows: dict[str, ShareRow]

@@ -5,12 +5,13 @@ This is the model of the script that Redis runs (`store/fleet/sync.lua`): both a
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection
 from typing import Final
 
 import attrs
 
 from .share_row import FORGET_MS, FencedNode, LeaseTerms, ShareAnswer, ShareRequest, ShareRow
+from .store_life import StoreLife
 
 LAST_SEQ: Final = 10**13
 """Sequence number of a node that has ended."""
@@ -30,15 +31,14 @@ class SharedPool:
     rows: dict[str, ShareRow] = attrs.field(init=False, factory=dict)
     limit: int | None = attrs.field(init=False, default=None)
     """Slots that the provider is trusted with, as nodes have learned; None: all of the cap."""
-    _run: str | None = attrs.field(init=False, default=None)
-    """Process of the store that the rows belong to; None: it knows nothing."""
-    _learns_since_ms: int | None = attrs.field(init=False, default=None)
+    life: StoreLife = attrs.field(init=False)
+    _strangers: bool = attrs.field(init=False, default=False)
+    """At the last report a node was connected that this life had not heard."""
 
-    def begin(self, run: str) -> None:
-        """Begin with nothing in flight anywhere: there is nothing to learn of the nodes."""
-        self._run = run
+    def __attrs_post_init__(self) -> None:
+        self.life = StoreLife(self.terms.learning_ms)
 
-    def sync(self, ask: ShareRequest, now_ms: int, run: str, present: Container[str]) -> ShareAnswer:
+    def sync(self, ask: ShareRequest, now_ms: int, run: str, present: Collection[str]) -> ShareAnswer:
         """Take a node's report into account and return its share.
 
         Args:
@@ -50,24 +50,20 @@ class SharedPool:
         Raises:
             FencedNode: The node's name is in newer hands.
         """
+        if self.life.turns(run, now_ms):
+            for row in self.rows.values():
+                row.heard, row.seen_ms, row.suspect_ms = False, now_ms, None
         own = self.rows.get(ask.node)
         if own is not None and ask.epoch < own.epoch:
             raise FencedNode
-        if run != self._run:
-            self._learn(run, now_ms)
         if own is not None and ask.epoch == own.epoch and ask.seq <= own.seq:
             return self._answer(ask, own)  # late or doubled: as it stands
-        self._skip_silence(now_ms)
         self._reclaim(ask.node, now_ms, present)
         known = own.share if own is not None and own.epoch == ask.epoch else 0
         cap = self._cap([ask.cap, *(row.cap for name, row in self.rows.items() if name != ask.node)])
         room = max(0, cap - sum(row.occupied for name, row in self.rows.items() if name != ask.node))
-        believes = self.learns(ask.nodes, now_ms)
-        if believes:
-            share = ask.keep
-        else:
-            self._learns_since_ms = None
-            share = max(min(ask.keep, known), min(ask.target, room))
+        learns = self._learns(ask, now_ms, present)
+        share = ask.keep if learns else max(min(ask.keep, known), min(ask.target, room))
         row = ShareRow(
             epoch=ask.epoch,
             seq=ask.seq,
@@ -78,6 +74,7 @@ class SharedPool:
             owed=ask.owed,
             floor=ask.floor,
             seen_ms=now_ms,
+            heard=ask.run == self.life.name,
         )
         self.rows[ask.node] = row
         before = own.occupied if own is not None else 0
@@ -107,27 +104,22 @@ class SharedPool:
             row.share = row.held = row.demand = 0
             row.seq = LAST_SEQ
 
-    def _learn(self, run: str, now_ms: int) -> None:
-        """Believe the nodes until all of them, or time enough for all of them, have been heard."""
-        self._run, self._learns_since_ms = run, now_ms
-        for row in self.rows.values():
-            row.heard, row.seen_ms, row.suspect_ms = False, now_ms, None
-
-    def _skip_silence(self, now_ms: int) -> None:
-        """Learn for longer where no node was heard for more than a renewal: the store may have been away."""
-        if self._learns_since_ms is not None:
-            last_ms = max([self._learns_since_ms, *(row.seen_ms for row in self.rows.values())])
-            self._learns_since_ms += max(0, now_ms - last_ms - self.terms.renew_ms)
-
-    def learns(self, nodes: int, now_ms: int) -> bool:
+    def _learns(self, ask: ShareRequest, now_ms: int, present: Collection[str]) -> bool:
         """Return True while the store believes what nodes say that they have."""
-        if self._learns_since_ms is None:
+        if not self.life.is_learning:
             return False
-        if now_ms - self._learns_since_ms < self.terms.learning_ms:
-            return sum(row.heard for row in self.rows.values()) < nodes
-        return False
+        heard = {name for name, row in self.rows.items() if row.heard}
+        speaks = {ask.node} if ask.run == self.life.name else set()
+        strangers = any(name not in heard and name not in speaks for name in present)
+        if strangers or self._strangers:
+            # It may use what it has for a lease. If its connection ends, it notices that, and stops within a grace.
+            self.life.extend(now_ms + self.terms.grace_ms, self.terms.lease_ms)
+        self._strangers = strangers
+        # One that has ended may have been replaced under another name: it is no longer one of them.
+        known = sum(name == ask.node or name in present for name in heard)
+        return self.life.learns(known, ask.nodes, now_ms)
 
-    def _reclaim(self, sender: str, now_ms: int, present: Container[str]) -> None:
+    def _reclaim(self, sender: str, now_ms: int, present: Collection[str]) -> None:
         terms = self.terms
         for name, row in list(self.rows.items()):
             if name == sender:
@@ -151,6 +143,7 @@ class SharedPool:
             seq=ask.seq,
             cap=self._cap([one.cap for one in self.rows.values()]),
             share=row.share,
-            learning=self._learns_since_ms is not None,
+            run=self.life.name,
+            learning=self.life.is_learning,
             rows={name: attrs.evolve(one) for name, one in self.rows.items()},
         )

@@ -14,6 +14,7 @@ from typing import Final, final
 import attrs
 
 from .share_row import FORGET_MS, FencedNode
+from .store_life import StoreLife
 
 SLOTS: Final = 120
 """Pieces of a window in which draws are added up."""
@@ -49,6 +50,11 @@ class WindowShape:
         """Time for which a drawn amount is good."""
         return min(self.slot_ms, GOOD_MAX_MS)
 
+    @property
+    def over_ms(self) -> int:
+        """Time from the start of a slot until it counts no more: what is drawn at its end is used a little later."""
+        return self.slot_ms + self.window_ms + self.good_ms
+
 
 @final
 @attrs.frozen(kw_only=True)
@@ -61,7 +67,7 @@ class WindowAsk:
     seq: int
     """Grows with every request; an older one that arrives late changes nothing."""
     run: str
-    """Life of the store that knows this node's use; empty: none does."""
+    """Life of the store whose answer this node has heard last; empty: none. To another one the rest says nothing."""
     nodes: int
     """Most nodes, by this node's policy."""
     limit: int
@@ -129,14 +135,11 @@ class WindowRing:
     drawn: dict[int, int] = attrs.field(init=False, factory=dict)
     """Slot -> amount."""
     rows: dict[str, WindowRow] = attrs.field(init=False, factory=dict)
-    _run: str = attrs.field(init=False, default="")
-    """Process of the store, and when it began to know this window."""
-    _learns_ms: int | None = attrs.field(init=False, default=None)
-    """When the store began to know nothing; None: it knows."""
+    life: StoreLife = attrs.field(init=False)
 
-    def begin(self, run: str) -> None:
-        """Begin with nothing used by any node: there is nothing to learn of them."""
-        self._run = run
+    def __attrs_post_init__(self) -> None:
+        # What an earlier life has granted is over by then, whoever is not heard.
+        self.life = StoreLife(min(self.learning_ms, self.shape.over_ms), self.shape.over_ms)
 
     def draw(self, ask: WindowAsk, now_ms: int, run: str) -> WindowAnswer:
         """Take a node's words into account, and grant what there is.
@@ -149,8 +152,7 @@ class WindowRing:
         Raises:
             FencedNode: The node's name is in newer hands.
         """
-        if run != self._run.partition("/")[0]:
-            self._run, self._learns_ms = f"{run}/{now_ms}", now_ms
+        if self.life.turns(run, now_ms):
             self.drawn.clear()
             self.rows.clear()
         shape = self.shape
@@ -159,33 +161,27 @@ class WindowRing:
         if row is not None and ask.epoch < row.epoch:
             raise FencedNode
         if row is not None and ask.epoch == row.epoch and ask.seq <= row.seq:
-            return self._answer(ask, 0, current, ASK_AGAIN_MS, anew=False)  # late or doubled
+            return self._answer(ask, 0, current, ASK_AGAIN_MS, anew=not row.known)  # late or doubled
         for slot in [slot for slot in self.drawn if self._over_ms(slot) <= now_ms]:
             del self.drawn[slot]
         for name in [name for name, one in self.rows.items() if now_ms - one.seen_ms >= FORGET_MS]:
             del self.rows[name]
-        anew = ask.report is None and (ask.run != self._run if ask.run else self._learns_ms is not None)
+        # What was said to an earlier life, its report included, leaves out what was used since.
+        anew = ask.run != self.life.name if ask.run else self.life.is_learning
         waits = row is not None and row.least and row.epoch == ask.epoch and now_ms - row.seen_ms < FORGET_MS
         since_ms = row.since_ms if row is not None and waits else now_ms
         row = self.rows[ask.node] = WindowRow(
             epoch=ask.epoch, seq=ask.seq, limit=ask.limit, seen_ms=now_ms, since_ms=since_ms, known=not anew
         )
-        self._count(ask, now_ms, current)
-        if self._learns(ask.nodes, now_ms) or anew:
+        if not anew:
+            self._count(ask, now_ms, current)
+        if self.life.learns(sum(one.known for one in self.rows.values()), ask.nodes, now_ms) or anew:
             return self._answer(ask, 0, current, LEARN_AGAIN_MS, anew=anew)
         return self._grant(ask, row, now_ms, current)
 
-    def _learns(self, nodes: int, now_ms: int) -> bool:
-        """Return True while nothing is granted, for nodes may have used what is not known here."""
-        known = sum(one.known for one in self.rows.values())
-        if self._learns_ms is not None and now_ms - self._learns_ms < self.learning_ms and known < nodes:
-            return True
-        self._learns_ms = None
-        return False
-
     def _over_ms(self, slot: int) -> int:
-        """Return when a slot counts no more: what was drawn at its end may be used until it is good no more."""
-        return (slot + 1) * self.shape.slot_ms + self.shape.window_ms + self.shape.good_ms
+        """Return when a slot counts no more."""
+        return slot * self.shape.slot_ms + self.shape.over_ms
 
     def _count(self, ask: WindowAsk, now_ms: int, current: int) -> None:
         for age_ms, amount in ask.report or ():
@@ -234,6 +230,6 @@ class WindowRing:
             slot=slot,
             again_ms=again_ms,
             used=sum(self.drawn.values()),
-            run=self._run,
+            run=self.life.name,
             anew=anew,
         )

@@ -12,10 +12,10 @@ from hivemind_trio import __version__
 from hivemind_trio.admin import KnownFleet
 from hivemind_trio.admin.views import NodeShareView, NodeState, NodeView
 from hivemind_trio.runtime import Engine
-from hivemind_trio.scheduler.sharing.node_cards import ListedNode, NodeCard
 from hivemind_trio.scheduler.sharing.node_shares import NodeShares
 from hivemind_trio.scheduler.sharing.shared_pool import LAST_SEQ
 from hivemind_trio.store.fleet.interface import FleetStore, StoreUnreachable
+from hivemind_trio.store.fleet.node_cards import ListedNode, NodeCard
 
 INTRODUCE_S: Final = 30.0
 """Between two introductions of a node that nobody looks at."""

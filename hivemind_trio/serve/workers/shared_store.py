@@ -13,10 +13,10 @@ import trio
 from hivemind_trio.scheduler import AccountKey
 from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk
 from hivemind_trio.scheduler.sharing.budget_ask import NO_LIMIT, BudgetsAnswer, BudgetsAsk
-from hivemind_trio.scheduler.sharing.node_cards import ListedNode, NodeCard
 from hivemind_trio.scheduler.sharing.share_row import FencedNode, ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
 from hivemind_trio.store.fleet.interface import FleetStore, StoreUnreachable
+from hivemind_trio.store.fleet.node_cards import ListedNode, NodeCard
 from hivemind_trio.store.state.interface import account_of
 
 from .channel import Channel, ChannelClosed, Failed, body_of

@@ -1,14 +1,18 @@
 """Script for budgets. It is `scheduler/sharing/budget_pot.py`; tests hold the two against each other.
 
-The first key is what the store knows of nodes: `run`, `learns` and `n:NODE`. The others are accounts: `n:NODE` is the
-row of a node, `s:SLOT` an amount, `sets` as in the model. All have one hash tag.
+The first key is what the store knows of nodes: `n:NODE`, and the fields of `LIFE`. The others are accounts: `n:NODE`
+is the row of a node, `s:SLOT` an amount, `sets` as in the model. All have one hash tag.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-SPEND: Final = """
+from .life_script import LIFE
+
+SPEND: Final = (
+    LIFE
+    + """
 local node, epoch, seq, nodes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local told, complete, channel = ARGV[5], ARGV[6] == '1', ARGV[7]
 local learning_ms, forget, present = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
@@ -18,15 +22,13 @@ local about = ARGV[17]
 local meta = KEYS[1]
 local function text(number) return string.format('%.0f', number) end
 
-local life = redis.call('HGET', meta, 'run')
+local life, till, turns = turn(meta, learning_ms, forget)
 local known, raw = {}, redis.call('HGETALL', meta)
 for i = 1, #raw, 2 do
   if string.sub(raw[i], 1, 2) == 'n:' then known[string.sub(raw[i], 3)] = cjson.decode(raw[i + 1]) end
 end
 local function remember(name) redis.call('HSET', meta, 'n:' .. name, cjson.encode(known[name])) end
-if not life or string.match(life, '^[^/]*') ~= run then
-  life = run .. '/' .. text(now)
-  redis.call('HSET', meta, 'run', life, 'learns', text(now))
+if turns then
   for name, one in pairs(known) do one.c = false remember(name) end
 end
 redis.call('PEXPIRE', meta, keep_ms)
@@ -41,7 +43,7 @@ local function reply(answers, wake)
 end
 if mine and epoch == mine.e and seq <= mine.q then return reply({}, {}) end
 if mine and mine.e == epoch and mine.c then complete = true end
-complete = complete and (told == '' or told == life)
+complete = complete and told == life
 known[node] = {e = epoch, q = seq, t = now, c = complete}
 remember(node)
 
@@ -171,7 +173,7 @@ local function opens(pot, over)
   return used_up_again
 end
 
-local function answer(pot, row, learns)
+local function answer(pot, row, learning)
   local ask, waiting = pot.ask, {}
   for name, one in pairs(pot.rows) do
     if name ~= node and one.l > 0 and one.u > now then waiting[#waiting + 1] = {name, one} end
@@ -181,7 +183,7 @@ local function answer(pot, row, learns)
   row.l = 0
   local most, used, drawn = limit(pot), spent(pot), out(pot)
   local granted = 0
-  if ask.least > 0 and not learns and most ~= -1 then
+  if ask.least > 0 and not learning and most ~= -1 then
     local ahead = 0
     for _, pair in ipairs(waiting) do
       local name, one = pair[1], pair[2]
@@ -199,8 +201,8 @@ local function answer(pot, row, learns)
   local later = 0
   if most ~= -1 and used >= most then later = opens(pot, used - most) end
   row.k = later > 0
-  local again = learns and learn_again or again0
-  if later > 0 and not learns then again = math.min(math.max(later, again0), used_up_again) end
+  local again = learning and learn_again or again0
+  if later > 0 and not learning then again = math.min(math.max(later, again0), used_up_again) end
   if short and ask.waits then row.l, row.s, row.u = ask.least, since, now + again + again0 end
   save(pot, node)
   return cjson.encode({drawn = row.d, settled = row.p, spent = used, out = drawn + granted, short = short,
@@ -212,14 +214,12 @@ for i = 2, #KEYS do
   local pot = pot_of(KEYS[i], cjson.decode(ARGV[16 + i]))
   taken[#taken + 1] = {pot, take(pot)}
 end
-local learns = tonumber(redis.call('HGET', meta, 'learns') or -1)
 local learning = false
-if learns >= 0 and now - learns < learning_ms then
+if till >= 0 then
   local count = 0
   for _, one in pairs(known) do if one.c then count = count + 1 end end
-  learning = count < nodes
+  learning = learns(meta, till, count, nodes)
 end
-if not learning then redis.call('HDEL', meta, 'learns') end
 local answers, called, wake = {}, {}, {}
 for i, pair in ipairs(taken) do
   local pot, row = pair[1], pair[2]
@@ -242,3 +242,4 @@ table.sort(wake)
 for _, name in ipairs(wake) do redis.call('PUBLISH', channel .. name, about) end
 return reply(answers, wake)
 """
+)

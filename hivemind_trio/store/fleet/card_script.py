@@ -1,4 +1,4 @@
-"""Scripts for the list of nodes. `INTRODUCE` is `scheduler/sharing/node_cards.py`; tests hold the two together."""
+"""Scripts for the list of nodes. `INTRODUCE` is `node_cards.py`; tests hold the two together."""
 
 from __future__ import annotations
 

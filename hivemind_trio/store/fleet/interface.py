@@ -7,9 +7,10 @@ from typing import Final, Protocol, final
 
 from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk
 from hivemind_trio.scheduler.sharing.budget_ask import BudgetsAnswer, BudgetsAsk
-from hivemind_trio.scheduler.sharing.node_cards import ListedNode, NodeCard
 from hivemind_trio.scheduler.sharing.share_row import ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
+
+from .node_cards import ListedNode, NodeCard
 
 BUDGETS: Final = "budgets"
 """Word of a call that is about budgets."""

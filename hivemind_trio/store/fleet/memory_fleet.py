@@ -11,11 +11,11 @@ import trio
 from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk
 from hivemind_trio.scheduler.sharing.budget_ask import BudgetsAnswer, BudgetsAsk
 from hivemind_trio.scheduler.sharing.fleet_model import FleetModel
-from hivemind_trio.scheduler.sharing.node_cards import ListedNode, NodeCard, NodeCards
 from hivemind_trio.scheduler.sharing.share_row import LeaseTerms, ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
 
 from .interface import BUDGETS, learned
+from .node_cards import ListedNode, NodeCard, NodeCards
 
 
 @final

@@ -23,7 +23,6 @@ from hivemind_trio.scheduler.sharing.budget_ask import (
     BudgetsAsk,
 )
 from hivemind_trio.scheduler.sharing.budget_pot import PARTS, SLICES
-from hivemind_trio.scheduler.sharing.node_cards import CARDS_MAX, ListedNode, NodeCard
 from hivemind_trio.scheduler.sharing.share_row import (
     FORGET_MS,
     FencedNode,
@@ -39,6 +38,7 @@ from .budget_script import SPEND
 from .card_script import INTRODUCE, LEADER, LEAVE
 from .interface import BUDGETS, StoreUnreachable, learned
 from .learn_script import LEARN
+from .node_cards import CARDS_MAX, ListedNode, NodeCard
 from .scripts import BYE, CLOCK, EPOCH, SYNC
 from .window_script import WINDOW
 
@@ -90,6 +90,7 @@ class _Row(msgspec.Struct):
 class _Answer(msgspec.Struct):
     cap: int
     share: int
+    run: str
     learning: bool
     rows: dict[str, _Row]
     wake: str
@@ -408,7 +409,7 @@ class RedisPools:
         terms = self._terms
         asked = (ask.node, ask.epoch, ask.seq, ask.cap, ask.nodes, ask.keep, ask.held, ask.demand, ask.target)
         bounds = (terms.lease_ms, terms.grace_ms, terms.gone_ms, FORGET_MS)
-        return (*asked, ask.owed, ask.floor, *bounds, self._channel(""))
+        return (*asked, ask.owed, ask.floor, *bounds, self._channel(""), ask.run)
 
     async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[str], None]) -> None:
         """Hear what other nodes say to this one, until the connection breaks.
@@ -460,6 +461,7 @@ def answer_of(ask: ShareRequest, answer: str) -> ShareAnswer:
         seq=ask.seq,
         cap=found.cap,
         share=found.share,
+        run=found.run,
         learning=found.learning,
         rows={name: row.row() for name, row in found.rows.items()},
         wake=tuple(found.wake.split("\n")) if found.wake else (),

@@ -7,47 +7,50 @@ from __future__ import annotations
 
 from typing import Final
 
+from .life_script import LIFE
+
 CLOCK: Final = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
 local function connected(name) return redis.call('PUBSUB', 'NUMSUB', ARGV[16] .. name)[2] > 0 end
+local function listeners()
+  local found = redis.pcall('PUBSUB', 'CHANNELS', string.gsub(ARGV[16], '[%[%]*?^\\\\]', '\\\\%0') .. '*')
+  if found.err then return false end
+  for i, channel in ipairs(found) do found[i] = string.sub(channel, #ARGV[16] + 1) end
+  return found
+end
 """
-"""Time, process and connections of the server."""
+"""Time, process and connections of the server; `listeners` is false if it may not be asked for all of them."""
 
-SYNC: Final = """
+SYNC: Final = (
+    LIFE
+    + """
 local node = ARGV[1]
 local epoch, seq, cap0, nodes = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local keep, held, demand = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local target, owed, floor = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 local lease, grace, gone, forget = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15])
+local told = ARGV[17]
 local rows, order = {}, {}
 local raw = redis.call('HGETALL', KEYS[1])
 for i = 1, #raw, 2 do rows[raw[i]] = cjson.decode(raw[i + 1]) end
 local function save(name) redis.call('HSET', KEYS[1], name, cjson.encode(rows[name])) end
 local function occupied(row) return math.max(row.a, row.h) end
 local limit = tonumber(redis.call('HGET', KEYS[2], 'limit') or math.huge)
+local life, till, turns = turn(KEYS[2], gone + grace, 0)
+if turns then
+  for name, row in pairs(rows) do row.k, row.t, row.s = false, now, -1 save(name) end
+end
 local function answer(row, wake)
   local least = limit
   for _, one in pairs(rows) do least = math.min(least, one.p) end
-  local learning = redis.call('HGET', KEYS[2], 'learns')
-  return cjson.encode({cap = least, share = row.a, learning = learning and true or false, rows = rows, wake = wake})
+  return cjson.encode({cap = least, share = row.a, run = life, learning = till >= 0, rows = rows, wake = wake})
 end
 
 local own = rows[node]
 if own and epoch < own.e then return 'fenced' end
-if redis.call('HGET', KEYS[2], 'run') ~= run then
-  redis.call('HSET', KEYS[2], 'run', run, 'learns', now)
-  for name, row in pairs(rows) do row.k, row.t, row.s = false, now, -1 save(name) end
-end
 if own and epoch == own.e and seq <= own.q then return answer(own, '') end
-local learns = tonumber(redis.call('HGET', KEYS[2], 'learns') or -1)
-if learns >= 0 then
-  local last = learns
-  for _, row in pairs(rows) do last = math.max(last, row.t) end
-  learns = learns + math.max(0, now - last - math.floor(grace / 3))
-  redis.call('HSET', KEYS[2], 'learns', learns)
-end
 
 for name, row in pairs(rows) do
   if name ~= node then
@@ -64,23 +67,33 @@ for name, row in pairs(rows) do
   end
 end
 
-local known = (own and own.e == epoch) and own.a or 0
+local known_share = (own and own.e == epoch) and own.a or 0
 local before = own and occupied(own) or 0
-local cap, room, heard = math.min(cap0, limit), 0, 0
+local cap, room = math.min(cap0, limit), 0
 for name, row in pairs(rows) do
-  if row.k then heard = heard + 1 end
   if name ~= node then cap = math.min(cap, row.p) room = room - occupied(row) end
 end
 room = math.max(0, cap + room)
-local share
-if learns >= 0 and now - learns < gone + grace and heard < nodes then
-  share = keep
-else
-  redis.call('HDEL', KEYS[2], 'learns')
-  share = math.max(math.min(keep, known), math.min(target, room))
+
+if till >= 0 then
+  local known, there = 0, listeners()
+  for name, row in pairs(rows) do
+    if row.k and (name == node or connected(name)) then known = known + 1 end
+  end
+  local strange = not there
+  for _, name in ipairs(there or {}) do
+    if not (rows[name] and rows[name].k) and not (name == node and told == life) then strange = true end
+  end
+  if strange or redis.call('HGET', KEYS[2], 'strange') == '1' then
+    till = math.max(till, math.min(now + grace, tonumber(redis.call('HGET', KEYS[2], 'since')) + lease))
+  end
+  redis.call('HSET', KEYS[2], 'strange', strange and 1 or 0)
+  if not learns(KEYS[2], till, known, nodes) then till = -1 end
 end
+local share = keep
+if till < 0 then share = math.max(math.min(keep, known_share), math.min(target, room)) end
 local row = {e = epoch, q = seq, p = cap0, a = share, h = held, w = demand, c = owed, f = floor}
-row.t, row.k, row.s = now, true, -1
+row.t, row.k, row.s = now, told == life, -1
 rows[node] = row
 save(node)
 redis.call('PEXPIRE', KEYS[1], forget + 60000)
@@ -101,6 +114,7 @@ for _, name in ipairs(order) do
 end
 return answer(row, table.concat(wake, '\\n'))
 """
+)
 
 EPOCH: Final = """
 local time = redis.call('TIME')

@@ -1,32 +1,32 @@
 """Script for one window of `limits`. It is `scheduler/sharing/window_ring.py`; tests hold the two against each other.
 
-Fields of the hash: `s:SLOT` is an amount, `n:NODE` the row of a node, `run` and `learns` as in the model.
+Fields of the hash: `s:SLOT` is an amount, `n:NODE` the row of a node, the others as in `LIFE`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-WINDOW: Final = """
+from .life_script import LIFE
+
+WINDOW: Final = (
+    LIFE
+    + """
 local node, epoch, seq, known_run = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local nodes, limit0, least, want = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local more, back, report = tonumber(ARGV[9]), cjson.decode(ARGV[10]), cjson.decode(ARGV[11])
 local window, slot_ms, good = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
 local learning_ms, forget, again_max, learn_again, present = tonumber(ARGV[15]), tonumber(ARGV[16]), 1000, 100, 60000
 local key = KEYS[1]
-local life = redis.call('HGET', key, 'run')
-if not life or string.match(life, '^[^/]*') ~= run then
-  life = run .. '/' .. string.format('%.0f', now)
-  redis.call('DEL', key)
-  redis.call('HSET', key, 'run', life, 'learns', now)
-end
-local drawn, rows, learns = {}, {}, -1
+local longest = slot_ms + window + good
+local life, till, turns = turn(key, math.min(learning_ms, longest), longest)
+local drawn, rows = {}, {}
 local raw = redis.call('HGETALL', key)
 for i = 1, #raw, 2 do
   local kind, name = string.sub(raw[i], 1, 2), string.sub(raw[i], 3)
-  if kind == 's:' then drawn[tonumber(name)] = tonumber(raw[i + 1])
-  elseif kind == 'n:' then rows[name] = cjson.decode(raw[i + 1])
-  elseif raw[i] == 'learns' then learns = tonumber(raw[i + 1]) end
+  if turns and (kind == 's:' or kind == 'n:') then redis.call('HDEL', key, raw[i])
+  elseif kind == 's:' then drawn[tonumber(name)] = tonumber(raw[i + 1])
+  elseif kind == 'n:' then rows[name] = cjson.decode(raw[i + 1]) end
 end
 local current = math.floor(now / slot_ms)
 local function over(slot) return (slot + 1) * slot_ms + window + good end
@@ -44,7 +44,7 @@ local function answer(granted, again, anew)
 end
 local own = rows[node]
 if own and epoch < own.e then return 'fenced' end
-if own and epoch == own.e and seq <= own.q then return answer(0, again_max, false) end
+if own and epoch == own.e and seq <= own.q then return answer(0, again_max, not own.k) end
 for slot, _ in pairs(drawn) do
   if over(slot) <= now then
     drawn[slot] = nil
@@ -54,10 +54,8 @@ end
 for name, one in pairs(rows) do
   if now - one.t >= forget then rows[name] = nil redis.call('HDEL', key, 'n:' .. name) end
 end
-local anew = false
-if report == cjson.null then
-  if known_run ~= '' then anew = known_run ~= life else anew = learns >= 0 end
-end
+local anew = till >= 0
+if known_run ~= '' then anew = known_run ~= life end
 local since = now
 if own and own.l > 0 and own.e == epoch and now - own.t < forget then since = own.s end
 own = {e = epoch, q = seq, c = limit0, t = now, l = 0, w = 0, s = since, u = 0, k = not anew}
@@ -65,22 +63,21 @@ rows[node] = own
 local function save() redis.call('HSET', key, 'n:' .. node, cjson.encode(own)) end
 save()
 redis.call('PEXPIRE', key, window + 120000)
-if report ~= cjson.null then
+if report ~= cjson.null and not anew then
   for _, one in ipairs(report) do
     local slot = math.floor((now - one[1]) / slot_ms)
     if over(slot) > now then set(slot, (drawn[slot] or 0) + one[2]) end
   end
 end
-for _, one in ipairs(back) do
+for _, one in ipairs(anew and {} or back) do
   if drawn[one[1]] then set(one[1], math.max(0, drawn[one[1]] - one[2])) end
 end
-if more > 0 then set(current, (drawn[current] or 0) + more) end
-if learns >= 0 and now - learns < learning_ms then
+if more > 0 and not anew then set(current, (drawn[current] or 0) + more) end
+if till >= 0 then
   local known = 0
   for _, one in pairs(rows) do if one.k then known = known + 1 end end
-  if known < nodes then return answer(0, learn_again, anew) end
+  if learns(key, till, known, nodes) then return answer(0, learn_again, anew) end
 end
-redis.call('HDEL', key, 'learns')
 if anew then return answer(0, learn_again, true) end
 local limit, ahead, wanted = limit0, 0, want
 for name, one in pairs(rows) do
@@ -109,3 +106,4 @@ local granted = math.min(want, room, math.max(least, math.floor(room * want / wa
 if granted > 0 then set(current, (drawn[current] or 0) + granted) end
 return answer(granted, slot_ms, false)
 """
+)

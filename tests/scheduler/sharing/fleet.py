@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import final
 
@@ -26,6 +28,8 @@ class SmallNode:
     alive: bool = True
     cut: bool = False
     """Nothing passes between it and the store, and its connection is reset."""
+    connected: bool = True
+    """Its subscription is open; where it is not, the node knows."""
     stopped: bool = False
     """SIGSTOP: it stays connected, hears nothing, and does not notice that its calls have ended."""
     inbox: list[Callable[[], None]] = attrs.field(factory=list)
@@ -57,6 +61,8 @@ class Fleet:
     messages: list[tuple[int, int, Callable[[], None]]] = attrs.field(factory=list)
     peak: int = 0
     asks: int = 0
+    lately: deque[tuple[SmallNode, ShareRequest]] = attrs.field(factory=lambda: deque(maxlen=12))
+    """Messages to the store that may come again."""
     idle_while_waiting_ms: int = 0
     _number: int = 0
     _epoch: int = 0
@@ -85,6 +91,7 @@ class Fleet:
         demand = node.held + node.waiting
         ask = node.law.request(self.local_ns(node), node.held, demand)
         self.asks += 1
+        self.lately.append((node, ask))
         self.send(lambda: self.store(node, ask))
         sent = ask.seq
 
@@ -100,7 +107,7 @@ class Fleet:
     def store(self, node: SmallNode, ask: ShareRequest) -> None:
         if self.away or node.cut:
             return
-        present = {one.law.node for one in self.nodes if one.alive and not one.cut}
+        present = {one.law.node for one in self.nodes if one.alive and one.connected and not one.cut}
         try:
             answer = self.pool.sync(ask, self.now_ms, str(self.run), present)
         except FencedNode:
@@ -163,9 +170,65 @@ class Fleet:
         node = self.nodes[index]
         node.alive, node.ends_ms, node.waiting = False, [], 0
 
-    def restart(self, index: int) -> None:
-        self.nodes[index] = self.born(f"n{index}")
+    def restart(self, index: int, name: str = "") -> None:
+        self.nodes[index] = self.born(name or f"n{index}")
 
     def wipe(self) -> None:
         self.pool.rows.clear()
         self.run += 1
+
+    def again(self) -> None:
+        """Let a few messages come again, late: links may double what they carry."""
+        for node, ask in self.lately:
+            if self.random.random() < 0.3:
+                self._number += 1
+                comes: Callable[[], None] = partial(self.store, node, ask)
+                heapq.heappush(self.messages, (self.now_ms + self.random.randrange(1, 300), self._number, comes))
+
+    def disconnect(self, node: SmallNode, for_ms: int) -> None:
+        """Reset the connection on which a node is called; it connects anew later."""
+        if not node.alive:
+            return
+        node.connected = False
+        node.law.cut(self.local_ns(node))
+
+        def connect() -> None:
+            node.connected = True
+            node.law.heard()
+
+        self._number += 1
+        heapq.heappush(self.messages, (self.now_ms + for_ms, self._number, connect))
+
+
+def hard_life(fleet: Fleet, steps: int = 1_600) -> Fleet:
+    """All faults of honest links and stores, which cut no node off for good.
+
+    Links lose and double, connections are reset, nodes are killed and replaced under their names or others, the store
+    is away, with or without connections that end, and is wiped, and what was said before comes once more.
+    """
+    random = fleet.random
+    fleet.loss = random.choice([0.0, 0.1, 0.25])
+    often = random.choice([0.5, 1.0, 3.0])
+    for _ in range(steps):
+        fleet.arrive()
+        luck = random.random() / often
+        if luck < 0.002:
+            fleet.kill(random.randrange(fleet.size))
+        elif luck < 0.006:
+            for index, node in enumerate(fleet.nodes):
+                if not node.alive and random.random() < 0.5:
+                    fleet.restart(index, node.law.node if random.random() < 0.5 else f"{node.law.node}'")
+        elif luck < 0.008:
+            fleet.away = not fleet.away
+            if fleet.away and random.random() < 0.5:
+                for node in fleet.nodes:
+                    fleet.disconnect(node, random.randrange(1, 600))
+        elif luck < 0.010:
+            fleet.disconnect(random.choice(fleet.nodes), random.randrange(1, 300))
+        elif luck < 0.012:
+            fleet.wipe()
+            fleet.again()
+        fleet.step()
+        if fleet.peak > fleet.cap:
+            break
+    return fleet

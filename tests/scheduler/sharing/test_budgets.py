@@ -13,6 +13,7 @@ from hivemind_trio.model import Reason
 from hivemind_trio.scheduler import Grant, Reject, SpendingSet
 from hivemind_trio.scheduler.sharing.budget_ask import BudgetAnswer, BudgetAsk, BudgetsAnswer, BudgetsAsk
 from hivemind_trio.scheduler.sharing.budget_pot import BudgetPot, BudgetPots, BudgetRow
+from hivemind_trio.scheduler.sharing.store_life import StoreLife
 from tests.scheduler.driver import Driver
 
 from .budget_fleet import LEARNING_MS, MOST, BudgetFleet
@@ -105,8 +106,8 @@ class Mild(BudgetPot):
 
 
 class Unlearned(BudgetPots):  # grants at once after it was wiped
-    def learns(self, nodes: int, now_ms: int) -> bool:
-        return False
+    def __attrs_post_init__(self) -> None:
+        self.life = StoreLife(0)
 
 
 def broken(history: Callable[[BudgetFleet], BudgetFleet], **planted: object) -> bool:
@@ -151,6 +152,7 @@ def test_I6_fails_with_a_node_that_is_born_with_the_whole_budget() -> None:
 def quiet(size: int, **more: object) -> BudgetFleet:
     fleet = BudgetFleet(Random(1), size=size, loss=0.0, **more)  # type: ignore[arg-type]
     fleet.play(LEARNING_MS)
+    fleet.random.seed(2)
     return fleet
 
 
@@ -219,6 +221,7 @@ def test_a_call_is_denied_at_once_when_other_nodes_have_spent_the_budget(waits: 
     fleet = quiet(3, limit=60, takes=(MOST,), then='deny "enough"')
     for node in (0, 0, 1):
         fleet.arrive(node)
+        fleet.play(fleet.now_ms + 30)
     if waits:
         fleet.arrive(2)  # while the calls of others run
         assert fleet.rejected == 0
@@ -257,8 +260,30 @@ def test_without_the_store_a_node_uses_what_it_has_drawn_and_then_its_calls_are_
     assert isinstance(driver.answers[driver.next_id - 1], Grant)
 
 
+def test_I6_what_was_said_before_a_store_was_wiped_is_not_all_that_a_node_has_spent() -> None:
+    pots = BudgetPots(LEARNING_MS)
+
+    def ask(node: str, seq: int, run: str, settled: int = 0, least: int = 0) -> BudgetsAnswer:
+        one = BudgetAsk(
+            life=0, limit=50, window_ms=60_000, slot=0, drawn=settled, settled=settled, returned=0, least=least,
+            report=((0, settled),),
+        )  # fmt: skip
+        message = BudgetsAsk(node=node, epoch=1, seq=seq, nodes=2, run=run, complete=True, accounts=(("b", one),))
+        return pots.spend(message, 1_000 + seq, "1")
+
+    life = ask("a", 1, "").run
+    ask("a", 2, life)
+    # The other one has spoken before it knew of any life, and before it spent all; that comes again.
+    for run in ("", "1/before"):
+        ask("b", 7 + bool(run), run)
+        assert ask("a", 3 + bool(run), life, 0, 50).accounts[0].short
+    ask("b", 9, life, 50)
+    assert ask("a", 5, life, 0, 1).accounts[0].short
+
+
 def test_the_lowest_limit_of_the_nodes_present_holds() -> None:
     pots = BudgetPots(LEARNING_MS)
+    pots.life.begin("1")
 
     def ask(node: str, seq: int, limit: int, least: int) -> BudgetAnswer:
         one = BudgetAsk(

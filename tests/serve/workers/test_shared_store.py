@@ -57,6 +57,7 @@ def wish(random: Random, seq: int) -> ShareRequest:
         seq=max(1, seq + random.choice([0, 0, 0, -3])),
         cap=random.choice([12, 12, 12, 9]),
         nodes=4,
+        run=random.choice(["", RUN]),
         keep=random.randrange(0, 14),
         held=random.randrange(0, 4),
         demand=random.randrange(0, 20),
@@ -70,7 +71,7 @@ async def test_I12_a_channel_and_the_model_answer_random_histories_alike() -> No
     for seed in range(10):
         random, clock = Random(seed), Clock()
         model = SharedPool(TERMS)
-        model.begin(RUN)
+        model.life.begin(RUN)
         async with reached(MemoryFleet(TERMS, clock, True)) as (store, _):
             for seq in range(1, 60):
                 clock.now_ms += random.choice([1, 20, 150, 700, 4_000])
@@ -88,7 +89,7 @@ async def test_I12_a_channel_and_the_model_answer_random_histories_alike() -> No
 async def test_windows_pass_a_channel_and_nothing_is_to_be_learned_first() -> None:
     clock, shape = Clock(), WindowShape(60_000)
     model = WindowRing(shape, TERMS.learning_ms)
-    model.begin(RUN)
+    model.life.begin(RUN)
     async with reached(MemoryFleet(TERMS, clock, True)) as (store, _):
         for seq, want in enumerate((4, 4, 4), start=1):
             ask = WindowAsk(
@@ -121,7 +122,13 @@ def spending(node: str, seq: int, **more: Any) -> BudgetsAsk:
     values = {"life": 0, "limit": 100, "window_ms": 3_600_000, "slot": 0, "drawn": 0, "settled": 0, "returned": 0}
     ask = BudgetAsk(**{**values, "report": (), **more})
     return BudgetsAsk(
-        node=node, epoch=1, seq=seq, nodes=2, run="", complete=True, accounts=((account_text(TEAM), ask),)
+        node=node,
+        epoch=1,
+        seq=seq,
+        nodes=2,
+        run=f"{RUN}/{Clock().now_ms}",
+        complete=True,
+        accounts=((account_text(TEAM), ask),),
     )
 
 

@@ -1,6 +1,6 @@
 """List of the nodes that share a store: what each says of itself. It decides nothing; operators read it.
 
-This is the model of the script that Redis runs (`store/fleet/card_script.py`): both answer every history alike.
+This is the model of the script that Redis runs (`card_script.py`): both answer every history alike.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final, final
 
 import attrs
 
-from .share_row import FORGET_MS
+from hivemind_trio.scheduler.sharing.share_row import FORGET_MS
 
 CARDS_MAX: Final = 256
 """Nodes in the list: names of nodes that change at every start must not fill it."""
