@@ -202,10 +202,13 @@ class Ticket:
         return self._engine.plan(self._call, provider, model)
 
     def answer(self, command: Grant | Reject | Finish) -> None:
-        """Take the scheduler's decision; called by the engine."""
+        """Take the scheduler's decision; called by the engine, which then wakes the call."""
         self._answer = command
         self._state = _State.GRANTED if isinstance(command, Grant) else _State.OVER
-        if self._answered is not None:
+
+    def wake(self) -> None:
+        """Let the call go on, if it waits for the decision. It may have seen it already."""
+        if self._answered is not None and self._answer is not None:
             self._answered.set()
 
     def _close(self) -> None:

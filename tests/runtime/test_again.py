@@ -49,6 +49,20 @@ async def test_while_it_rests_it_holds_nothing_and_another_has_its_slot(autojump
         assert_empty(engine)
 
 
+async def test_the_news_of_its_first_slot_does_not_end_its_wait_for_another(autojump_clock: MockClock) -> None:
+    async with running(ONE_SLOT) as engine, trio.open_nursery() as nursery:
+        with engine.ticket(wish(), "x") as resting:
+            await rest(resting)
+            nursery.start_soon(resting.again)
+            await wait_all_tasks_blocked()
+
+            resting.wake()
+            await wait_all_tasks_blocked()
+
+            assert not resting.answered
+            nursery.cancel_scope.cancel()
+
+
 async def test_alone_it_holds_nothing_at_all(autojump_clock: MockClock) -> None:
     async with running(ONE_SLOT) as engine:
         with engine.ticket(wish(), "x") as ticket:

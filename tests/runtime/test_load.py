@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 
 import pytest
 import trio
@@ -12,6 +13,7 @@ from trio.testing import MockClock
 from hivemind_trio.model import Reason
 from hivemind_trio.policy import Program
 from hivemind_trio.runtime import Engine, Rejected
+from hivemind_trio.runtime.engine import WOKEN_AT_ONCE
 from hivemind_trio.scheduler import AttemptResult, Event, TimePassed
 from hivemind_trio.scheduler.scheduler import SLICE
 from tests.support.programs import SECOND_NS, agent, lane, program, provider, wish
@@ -83,6 +85,78 @@ async def test_many_calls_are_classified_anew_in_several_turns_of_the_loop(autoj
         assert work.now["p"] == 4
         agents.cancel_scope.cancel()
     assert_empty(engine)
+
+
+CROWD = 20
+
+
+async def test_many_calls_that_may_begin_begin_in_several_turns_of_the_loop(autojump_clock: MockClock) -> None:
+    work = Work()
+    begun: list[int] = []
+    async with running(ONE_SLOT) as engine, trio.open_nursery() as agents:
+
+        async def call(number: int) -> None:
+            with engine.ticket(wish(), "x") as ticket:
+                await ticket.granted()
+                begun.append(number)
+                ticket.start(partial(work.attempt, "p"))
+                await trio.sleep_forever()
+
+        for number in range(CROWD):
+            agents.start_soon(call, number)
+            await trio.testing.wait_all_tasks_blocked()
+        engine.load(one_provider("p", CROWD))
+        counts = [1]
+        while counts[-1] < CROWD:
+            await trio.lowlevel.checkpoint()
+            counts.append(len(begun))
+        agents.cancel_scope.cancel()
+
+    # Trio draws the order within a turn, so two turns may look like one.
+    assert max(after - before for before, after in pairwise(counts)) <= 2 * 2
+    assert CROWD - 1 in begun[: 1 + 2 * WOKEN_AT_ONCE], "who has just come is not behind all who waited"
+    assert 1 in begun[: 1 + 2 * WOKEN_AT_ONCE]
+    assert_empty(engine)
+
+
+async def test_calls_that_give_up_before_they_were_told_of_their_slots_give_them_back(
+    autojump_clock: MockClock,
+) -> None:
+    work = Work()
+    async with running(ONE_SLOT) as engine:
+        async with trio.open_nursery() as agents:
+            for _ in range(CROWD):
+                agents.start_soon(work.call, engine, wish())
+            await trio.testing.wait_all_tasks_blocked()
+            engine.load(one_provider("p", CROWD))
+            assert engine.snapshot().inflight == CROWD
+            agents.cancel_scope.cancel()
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert_empty(engine)
+
+
+async def test_calls_are_told_though_the_engine_ends(autojump_clock: MockClock) -> None:
+    told: list[Rejected] = []
+
+    async def call(engine: Engine) -> None:
+        with engine.ticket(wish(), "x") as ticket:
+            try:
+                await ticket.granted()
+                await trio.sleep_forever()
+            except Rejected as rejected:
+                told.append(rejected)
+
+    async with trio.open_nursery() as agents:
+        async with running(ONE_SLOT) as engine:
+            for _ in range(CROWD):
+                agents.start_soon(call, engine)
+            await trio.testing.wait_all_tasks_blocked()
+            engine.drain()
+        await trio.testing.wait_all_tasks_blocked()
+        agents.cancel_scope.cancel()
+
+    assert len(told) == CROWD - 1
 
 
 @pytest.mark.parametrize(("high", "low"), HIGH_AND_LOW)
