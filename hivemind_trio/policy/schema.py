@@ -386,10 +386,11 @@ PLAN: Final[Mapping[str, Setting]] = {
     ),
     "pace": Setting(
         args=(_SPAN,),
-        options={"for": _LANES},
+        options={"for": _LANES, "burst": _slot(Type.MULTIPLE, least=1)},
         repeated=True,
-        doc="Calls of these lanes go while the used share of the window is no more than the elapsed one. `for` is "
-        "required.",
+        doc="Calls of these lanes go while the used share of the window is no more than the elapsed one. What was left "
+        "unused is caught up at `burst` times the even rate at most. `for` is required.",
+        default="burst 4x",
     ),
     "overage": Setting(
         args=(_slot(Type.WORD, "allow", "warn", "deny"),),

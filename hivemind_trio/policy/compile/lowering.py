@@ -20,7 +20,14 @@ from hivemind_trio.policy.language.values import ErrorType, is_loopback
 from hivemind_trio.policy.program.budgets import BudgetAllowance, BudgetSettings, Measure, Per, Threshold
 from hivemind_trio.policy.program.degraded_answer import DegradedSettings
 from hivemind_trio.policy.program.jobs import NO_JOBS, JobsSettings
-from hivemind_trio.policy.program.plan_settings import PlanOverage, PlanPace, PlanRelease, PlanReserve, PlanSettings
+from hivemind_trio.policy.program.plan_settings import (
+    PACE_BURST,
+    PlanOverage,
+    PlanPace,
+    PlanRelease,
+    PlanReserve,
+    PlanSettings,
+)
 from hivemind_trio.policy.program.program import (
     DEFAULT_LANE,
     NO_TEAM,
@@ -403,7 +410,9 @@ def _plan(given: SettingValue | None) -> PlanSettings | None:
             if {"of", "for"} <= one.options.keys()
         ),
         paces=tuple(
-            PlanPace(PlanSpan(one.value), one.options["for"]) for one in block.get("pace", ()) if "for" in one.options
+            PlanPace(PlanSpan(one.value), one.options["for"], one.options.get("burst", PACE_BURST))
+            for one in block.get("pace", ())
+            if "for" in one.options
         ),
         **({"overage": PlanOverage(overage[0].value)} if overage else {}),
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import final
+from typing import Final, final
 
 import attrs
 
 from hivemind_trio.model import PlanSpan
+
+PACE_BURST: Final = 4.0
 
 
 @final
@@ -52,9 +54,11 @@ class PlanPace:
 
     span: PlanSpan
     lanes: tuple[str, ...]
+    burst: float = PACE_BURST
+    """Multiple of the even rate at which they catch up what was left unused."""
 
     def __str__(self) -> str:
-        return f"pace {self.span} for [{', '.join(self.lanes)}]"
+        return f"pace {self.span} for [{', '.join(self.lanes)}] burst {self.burst:g}x"
 
 
 @final
@@ -73,6 +77,6 @@ class PlanSettings:
         """Return the reserves of a span that are for other lanes."""
         return tuple(one for one in self.reserves if one.span is span and one.share and lane not in one.lanes)
 
-    def is_paced(self, lane: str, span: PlanSpan) -> bool:
-        """Return True if calls of a lane keep to the elapsed share of a window."""
-        return any(one.span is span and lane in one.lanes for one in self.paces)
+    def pace_of(self, lane: str, span: PlanSpan) -> PlanPace | None:
+        """Return by what calls of a lane keep to the elapsed share of a window; None: they need not."""
+        return next((one for one in self.paces if one.span is span and lane in one.lanes), None)

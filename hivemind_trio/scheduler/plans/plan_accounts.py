@@ -12,9 +12,11 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.model import NO_PLAN, PlanReading, PlanSpan, PlanStanding, PlanUse
+from hivemind_trio.model.plan import WHOLE
 from hivemind_trio.policy import PlanReserve, Renames
 from hivemind_trio.scheduler.protocol.plan import PlanBelief, PlanCrossing, PlanWindowState
 
+from .pace_line import PaceLine
 from .plan_consumption import ConsumptionLearner
 from .plan_history import PlanHistory
 
@@ -48,6 +50,8 @@ class _PlanAccount:
     overage: bool = False
     learners: dict[str, ConsumptionLearner] = attrs.field(factory=dict)
     """By the name of the window."""
+    lines: dict[tuple[str, float], PaceLine] = attrs.field(factory=dict)
+    """By the name of the window, and by `burst`."""
     changes: int = 0
     """Readings, and calls that began or ended: what is estimated holds until the next."""
 
@@ -64,6 +68,9 @@ class _PlanAccount:
         """Take a reading of a window."""
         self.changes += 1
         self.learner(window.name).on_read(window.used, anew=anew)
+        for (name, _), line in self.lines.items():
+            if name == window.name:
+                line.on_read(window.used, window.read_ns, anew=anew)
 
     def counting(self, model: str) -> Iterator[ConsumptionLearner]:
         """Yield what learns of windows that count calls of a model."""
@@ -208,6 +215,17 @@ class PlanAccounts:
         known = self._accounts.get(account)
         learner = known.learners.get(window.name) if known is not None else None
         return window.used_at(now_ns) + (learner.unread() if learner is not None else 0)
+
+    def paced_ns(self, account: str, window: PlanWindowState, burst: float, now_ns: int) -> int:
+        """Return when a lane that catches up may go: a window grows at `burst` times the even rate at most."""
+        known = self._accounts[account]
+        line = known.lines.get((window.name, burst))
+        if line is None:
+            if len(known.lines) >= LEARNERS_MAX:
+                known.lines.clear()
+            line = PaceLine(window.used_at(now_ns), now_ns, burst * WHOLE / window.window_ns)
+            known.lines[window.name, burst] = line
+        return line.opens_ns(self.estimated(account, window, now_ns), now_ns)
 
     def wanted(self, account: str, window: PlanWindowState, reserve: PlanReserve, now_ns: int, from_ns: int) -> float:
         """Return the share of a window that the lanes of a reserve may want from a time until its reset.

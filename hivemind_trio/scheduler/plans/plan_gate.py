@@ -1,8 +1,8 @@
 """Gate of one lane's calls of one model and account: what `plan` of their provider lets through now.
 
 Without a reading of the account nothing waits. A gate that has closed opens when its window begins anew, for a paced
-lane when the elapsed share has come up to the used one, when enough of a reserve is released, or when an answer tells
-of less.
+lane when the elapsed share has come up to the used one and its burst is over, when enough of a reserve is released, or
+when an answer tells of less.
 """
 
 from __future__ import annotations
@@ -68,10 +68,11 @@ class PlanGate:
         reserves = self.settings.kept_from(self.lane, span)
         if reserves and self._is_kept(window, reserves, now_ns, now_ns):
             return self._released_ns(window, reserves, now_ns, anew_ns), Reason.PLAN_RESERVE
-        if self.settings.is_paced(self.lane, span) and window.resets_ns is not None:
+        pace = self.settings.pace_of(self.lane, span)
+        if pace is not None and window.resets_ns is not None:
             # Even pace: the used share is no more than the elapsed one.
-            began_ns = window.resets_ns - window.window_ns
-            return began_ns + window.window_ns * used // WHOLE, Reason.PLAN_PACE
+            even_ns = window.resets_ns - window.window_ns + window.window_ns * used // WHOLE
+            return max(even_ns, self.plans.paced_ns(self.account, window, pace.burst, now_ns)), Reason.PLAN_PACE
         return now_ns, Reason.NONE
 
     def _is_kept(self, window: PlanWindowState, reserves: tuple[PlanReserve, ...], now_ns: int, from_ns: int) -> bool:
@@ -112,6 +113,6 @@ def plan_gate(
     if settings is None:
         return None
     holds = settings.overage is PlanOverage.DENY or any(
-        settings.kept_from(lane, span) or settings.is_paced(lane, span) for span in PlanSpan
+        settings.kept_from(lane, span) or settings.pace_of(lane, span) is not None for span in PlanSpan
     )
     return PlanGate(settings, plans, lane, account, model) if holds else None

@@ -87,7 +87,7 @@ ROWS = {
     "parts of a plan": (
         P, "plan { reserve 30% of week for default }", "plan { pace week for default; overage deny }",
         "plan", "changed", "reserve 30% of week for [default]; overage warn",
-        "pace week for [default]; overage deny", "kept", "",
+        "pace week for [default] burst 4x; overage deny", "kept", "",
     ),
     "accounts": (
         P, "account a { key env(A); for default; concurrency 2 }",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,6 +98,25 @@ def test_a_paced_lane_goes_when_as_much_has_elapsed_as_is_used() -> None:
     assert driver.scheduler.wakeup_ns() == 2 * HOUR
     driver.at(2 * HOUR)
     assert driver.grant(waiting).reason is Reason.PLAN_PACE
+
+
+@pytest.mark.parametrize(("burst", "wait_ns"), [("", HOUR // 20 // 4), (" burst 2x", HOUR // 20 // 2)])
+def test_a_paced_lane_catches_up_at_a_multiple_of_the_even_rate(burst: str, wait_ns: int) -> None:
+    driver = Driver(policy(f"plan {{ pace session for batch{burst} }}"))
+    hear(driver, reading(10, left_ns=HOUR))  # four hours of five are over: 70 % were left unused
+    assert goes(driver)
+    hear(driver, reading(12, left_ns=HOUR))  # at once
+
+    waiting = ask(driver)
+    assert goes(driver, "interactive")
+    assert driver.scheduler.wakeup_ns() == wait_ns, "1 % beyond the tolerance; an even rate is 1 % in three minutes"
+    driver.at(wait_ns)
+    assert driver.grant(waiting).reason is Reason.PLAN_PACE
+    driver.at(HOUR)
+    hear(driver, reading(0, left_ns=5 * HOUR))
+    driver.at(2 * HOUR)
+    hear(driver, reading(15, left_ns=4 * HOUR))
+    assert goes(driver), "15 % in an hour is less than the even rate: nothing was saved up for a burst"
 
 
 def test_an_answer_that_tells_of_less_opens_the_gate() -> None:
