@@ -3,6 +3,7 @@
 from .agents import jobs as jobs
 from .agents import leases as leases
 from .agents.asking import AskingAgent as AskingAgent
+from .agents.table import AGENT_LEASES as AGENT_LEASES
 from .agents.table import AGENT_OPERATIONS as AGENT_OPERATIONS
 from .forecasts.advice import keep_advised as keep_advised
 from .forecasts.starts import Foresight as Foresight
@@ -23,7 +24,9 @@ from .job_desk import WantedTask as WantedTask
 from .operated import Facts as Facts
 from .operated import Fellows as Fellows
 from .operated import KnownFleet as KnownFleet
+from .operated import LeaseHouse as LeaseHouse
 from .operated import Operated as Operated
+from .operated import moment_text as moment_text
 from .operations import OPERATIONS as OPERATIONS
 from .operations import Ask as Ask
 from .operations import Operation as Operation

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final, Protocol, final
+from typing import Any, Final, Protocol, final
 
 import attrs
 
 from hivemind_trio.listen import LoopLag
-from hivemind_trio.proxy import Door
+from hivemind_trio.policy import Program
+from hivemind_trio.proxy import Door, OwnPriorities
 from hivemind_trio.runtime import Engine, LeaseKeeper
 
 from .history import AdviceKeeper, CallMetrics, Conduct, HourUsage, ProviderHistory, StartsKeeper, Tally, TimeSeries
@@ -61,6 +62,38 @@ class Fellows(Protocol):
         """Return the nodes as they were known last."""
 
 
+class LeaseHouse(Protocol):
+    """Process that keeps the leases: the proxy, or the supervisor of its workers."""
+
+    @property
+    def leases(self) -> LeaseKeeper:
+        """The leases."""
+        ...
+
+    @property
+    def program(self) -> Program:
+        """The policy in force."""
+        ...
+
+    @property
+    def priorities(self) -> OwnPriorities:
+        """Priorities that agents have asked for."""
+        ...
+
+    @property
+    def note(self) -> Callable[[str, str, str, str], None]:
+        """Callback with every change: action, subject, who asked for it, and details."""
+        ...
+
+    def now_ns(self) -> int:
+        """Return the time of the leases' clock."""
+        ...
+
+    def at(self, engine_ns: int | None) -> str | None:
+        """Return a moment of that clock as text; None stays None."""
+        ...
+
+
 @final
 @attrs.frozen(kw_only=True, eq=False)
 class Operated:
@@ -91,6 +124,22 @@ class Operated:
     """Runs jobs of agents; None: this process runs none."""
     fellows: Fellows | None = None
     """Nodes that share its limits; None: it is alone."""
+    leases_elsewhere: Callable[[str, Any, Any], Awaitable[Any]] | None = None
+    """Asks the process that keeps the leases: operation, agent, arguments; None: this one keeps them."""
+
+    @property
+    def program(self) -> Program:
+        """The policy in force."""
+        return self.engine.program
+
+    @property
+    def priorities(self) -> OwnPriorities:
+        """Priorities that agents have asked for."""
+        return self.door.priorities
+
+    def now_ns(self) -> int:
+        """Return the time of the engine."""
+        return self.engine.now_ns()
 
     @property
     def policy_hash(self) -> str:
@@ -99,11 +148,13 @@ class Operated:
 
     def at(self, engine_ns: int | None) -> str | None:
         """Return a moment of the engine as RFC 3339 text in UTC, to the millisecond; None stays None."""
-        if engine_ns is None:
-            return None
-        wall_ns = self.wall_ns() + engine_ns - self.engine.now_ns()
-        moment = datetime.fromtimestamp(round(wall_ns / 1_000_000) / 1_000, UTC)
-        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return None if engine_ns is None else moment_text(self.wall_ns() + engine_ns - self.engine.now_ns())
+
+
+def moment_text(wall_ns: int) -> str:
+    """Return a moment, ns since 1970, as RFC 3339 text in UTC, to the millisecond."""
+    moment = datetime.fromtimestamp(round(wall_ns / 1_000_000) / 1_000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def seconds(time_ns: int) -> float:

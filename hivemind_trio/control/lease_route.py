@@ -15,7 +15,7 @@ import attrs
 import msgspec
 import trio
 
-from hivemind_trio.admin import AskingAgent, Operated, OperationFailed, ProblemKind, leases
+from hivemind_trio.admin import AskingAgent, LeaseHouse, OperationFailed, ProblemKind, leases
 from hivemind_trio.runtime import LeaseWait
 
 from .routes import ControlAnswer, ControlRequest, ControlRoute, problem
@@ -51,7 +51,7 @@ class HeldLease:
 class LeaseSession:
     """One connection and its lease."""
 
-    proxy: Operated
+    house: LeaseHouse
     what: HeldLease
     by: str
 
@@ -60,13 +60,13 @@ class LeaseSession:
         lease_id = self.what.lease
         try:
             if lease_id:
-                leases.check_held(self.proxy, lease_id)
+                leases.check_held(self.house, lease_id)
             else:
-                agent = AskingAgent.named(self.what.agent, self.what.session, self.proxy)
+                agent = AskingAgent.named(self.what.agent, self.what.session, self.house.program)
                 wanted = leases.WantedLease(
                     resource=self.what.resource, ttl_s=self.what.ttl_s, purpose=self.what.purpose
                 )
-                with leases.asked(self.proxy, agent, wanted) as wait:
+                with leases.asked(self.house, agent, wanted) as wait:
                     async with aclosing(self._waiting(wait)) as lines:
                         async for line in lines:
                             yield line
@@ -75,7 +75,7 @@ class LeaseSession:
                     yield _line("refused", code=NOT_GRANTED, detail=f"no lease of `{wanted.resource}` was free in time")
                     return
                 lease_id = wait.lease.id
-                self.proxy.note("lease", lease_id, self.by, wait.lease.caller)
+                self.house.note("lease", lease_id, self.by, wait.lease.caller)
         except OperationFailed as failed:
             yield _line("refused", code=str(failed.kind), detail=str(failed))
             return
@@ -85,11 +85,11 @@ class LeaseSession:
 
     async def _holding(self, lease_id: str) -> AsyncGenerator[bytes]:
         """Yield the lease, a line now and then, and its end."""
-        watch = self.proxy.leases.watch(lease_id)
+        watch = self.house.leases.watch(lease_id)
         try:
-            found = self.proxy.leases.lease(lease_id)
+            found = self.house.leases.lease(lease_id)
             if found is not None:
-                yield _line("lease", **attrs.asdict(leases.lease_view(self.proxy, found)))
+                yield _line("lease", **attrs.asdict(leases.lease_view(self.house, found)))
             while watch.end is None:
                 with trio.move_on_after(BEAT_S):
                     await watch.ended.wait()
@@ -97,36 +97,27 @@ class LeaseSession:
                     yield _line("held")
             yield _line("ended", end=str(watch.end))
         finally:
-            self.proxy.leases.session_over(watch)
+            self.house.leases.session_over(watch)
 
     async def _waiting(self, wait: LeaseWait) -> AsyncGenerator[bytes]:
         """Yield the place in line as it changes, until the request has become something or its time is over."""
         told, told_s = -1, -BEAT_S
         until_s = trio.current_time() + (self.what.wait_s if self.what.wait_s is not None else float("inf"))
         while not wait.news.is_set() and trio.current_time() < until_s:
-            before = self.proxy.leases.before(wait)
+            before = self.house.leases.before(wait)
             if before is not None and (before != told or trio.current_time() >= told_s + BEAT_S):
                 told, told_s = before, trio.current_time()
                 yield _line("waiting", before_you=before)
             with trio.move_on_at(min(until_s, trio.current_time() + STEP_S)):
                 await wait.news.wait()
-        await self.proxy.leases.decided(wait)
+        await self.house.leases.decided(wait)
 
 
 def _line(event: str, **fields: Any) -> bytes:
     return msgspec.json.encode({"event": event} | fields) + b"\n"
 
 
-def refusing_route(message: str) -> ControlRoute:
-    """Return the route of lease sessions of a proxy that has no resources."""
-
-    async def answer(_: ControlRequest) -> ControlAnswer:
-        return problem(409, message, str(ProblemKind.CONFLICT))
-
-    return ControlRoute("POST", PATH, answer)
-
-
-def lease_route(proxy: Operated) -> ControlRoute:
+def lease_route(house: LeaseHouse) -> ControlRoute:
     """Return the route of lease sessions."""
 
     async def answer(request: ControlRequest) -> ControlAnswer:
@@ -134,6 +125,6 @@ def lease_route(proxy: Operated) -> ControlRoute:
             what = msgspec.json.decode(request.body or b"{}", type=HeldLease)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return problem(400, f"the body is no request for a lease: {error}", str(ProblemKind.BAD_ARGUMENT))
-        return ControlAnswer(content_type=LINES, stream=LeaseSession(proxy, what, request.peer or "unknown").events())
+        return ControlAnswer(content_type=LINES, stream=LeaseSession(house, what, request.peer or "unknown").events())
 
     return ControlRoute("POST", PATH, answer)

@@ -180,7 +180,7 @@ async def open_house(
         upstream, _bases(program, secrets), journal, traces, report, on_call, on_adapted, on_plan, program.server
     )
     engine, ledger = _engine(program, told, state, on_state_trouble, records=records, audit=audit)
-    leases = _leases(engine, program, state, ledger, on_state_trouble)
+    leases = lease_keeper(program, engine.now_ns, state, ledger, on_state_trouble)
     alias_key = state.alias_key if state is not None else b""
     door = Door(
         engine, upstream, on_call=partial(told.over, engine), alias_key=alias_key, bodies_max=_bodies_max(program)
@@ -360,13 +360,14 @@ class _DurableLeases:
         await self.ledger.in_turn(partial(self.state.keep_leases, kept, ended))
 
 
-def _leases(
-    engine: Engine,
+def lease_keeper(
     program: Program,
+    now_ns: Callable[[], int],
     state: OpenedState | None,
     ledger: Ledger | None,
     on_trouble: Callable[[str], None],
 ) -> LeaseKeeper:
+    """Return the keeper of the leases that the state has and of those to come."""
     renames = Renames.since_restart(program)
     restored = state.restored if state is not None else None
     fences: dict[str, int] = {}
@@ -375,7 +376,7 @@ def _leases(
             fences[name] = max(fence, fences.get(name, 0))
     return LeaseKeeper(
         program,
-        now_ns=engine.now_ns,
+        now_ns=now_ns,
         wall_ns=time.time_ns,
         store=_DurableLeases(state, ledger) if state is not None and ledger is not None else None,
         restored=renamed_leases(restored.leases if restored is not None else (), renames),

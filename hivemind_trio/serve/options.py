@@ -52,8 +52,6 @@ def worker_count(options: Options, program: Program) -> int:
 
 def unshared(program: Program) -> str:
     """Return why several processes cannot serve this policy; empty: they can."""
-    if program.resources:
-        return "`resource` is leased by one process, and --workers starts several; write --workers 1"
     if program.jobs.allow:
         return "`jobs` are run by one process, and --workers starts several; write --workers 1"
     if program.store.durable:

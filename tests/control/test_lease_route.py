@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 import trio
 
-from hivemind_trio.admin import Operated
+from hivemind_trio.admin import LeaseHouse
 from hivemind_trio.control.lease_route import HeldLease, LeaseSession
 from hivemind_trio.policy import UNKNOWN_AGENT
 from hivemind_trio.runtime import LeaseKeeper, keeping_leases
@@ -20,11 +20,11 @@ async def test_a_lease_has_ended_when_its_session_is_closed(autojump_clock: obje
         return round(trio.current_time() * 1e9)
 
     keeper = LeaseKeeper(compiled("provider anthropic { }\nresource gpu { }"), now_ns=now_ns, wall_ns=now_ns)
-    proxy: Any = SimpleNamespace(leases=keeper, engine=SimpleNamespace(now_ns=now_ns), at=lambda _: None)
+    house: Any = SimpleNamespace(leases=keeper, now_ns=now_ns, at=lambda _: None)
     async with keeping_leases(keeper):
         wait = keeper.ask("gpu", agent=UNKNOWN_AGENT, caller="a")
         assert wait.lease is not None
-        session = LeaseSession(cast(Operated, proxy), HeldLease(lease=wait.lease.id), "somebody").events()
+        session = LeaseSession(cast(LeaseHouse, house), HeldLease(lease=wait.lease.id), "somebody").events()
         line = msgspec.json.decode(await anext(session))
         held = keeper.lease(wait.lease.id)
         await session.aclose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -450,22 +451,32 @@ async def test_the_log_says_what_each_of_the_workers_of_the_command_line_counts_
     assert warned["at"] == "--workers"
 
 
-async def test_no_resource_is_leased_by_several_workers(tmp_path: Path) -> None:
+async def test_workers_lease_resources_as_one_proxy_and_a_killed_one_takes_no_lease_along(tmp_path: Path) -> None:
     path = tmp_path / "team.hmp"
-    text = 'hmp 1\nprovider sim { api generic; base "http://127.0.0.1:1" }\n'
+    text = 'hmp 1\nserver { workers 2 }\nprovider sim { api generic; base "http://127.0.0.1:1" }\n'
     path.write_text(text)
     env = {"XDG_STATE_HOME": f"{tmp_path}", "XDG_RUNTIME_DIR": f"{tmp_path}"}
     with trio.fail_after(6 * PATIENCE_S):
-        async with serving("--policy", path, "--workers", "2", env=env) as proxy:
-            path.write_text(text + "resource gpu { capacity 2 }\n")
-            proxy.signal(signal.SIGHUP)
-            rejected = await proxy.says("policy_rejected")
-            asked = [*COMMAND[:-1], "lease", "--policy", f"{path}", "--agent", "ci", "gpu", "--", "true"]
-            lease = await trio.run_process(asked, check=False, capture_stderr=True, env=environment(**env))
+        async with serving("--policy", path, env=env) as proxy:
+            path.write_text(text + "resource gpu { }\n")
+            await proxy.says("policy_loaded")
+            async with AsyncExitStack() as stack:
+                # A supervisor hands each connection to the worker that has the fewest.
+                one = await stack.enter_async_context(over_http(f"{proxy.url}/@one/mcp"))
+                two = await stack.enter_async_context(over_http(f"{proxy.url}/@two/mcp"))
+                mine = await told(one, "lease", resource="gpu")
+                theirs = await told(two, "lease", resource="gpu")
+            for pid in workers_of(proxy).values():
+                os.kill(pid, signal.SIGKILL)
+            await proxy.says("worker_started", times=4)
+            asked = [*COMMAND[:-1], "lease", "--policy", f"{path}", "--json"]
+            shown = await trio.run_process(asked, capture_stdout=True, env=environment(**env))
+            async with over_http(f"{proxy.url}/@one/mcp") as one:
+                released = await told(one, "release", id="gpu-1")
 
-    assert "`resource` is leased by one process" in rejected["error"]
-    assert lease.returncode
-    assert b"serve the policy with one process" in lease.stderr
+    assert (mine["lease"]["fence"], theirs["lease"], theirs["before_you"]) == (1, None, 0)
+    assert [one["lease"] for one in json.loads(shown.stdout)["resources"][0]["leases"]] == ["gpu-1"]
+    assert released == {"released": "gpu-1"}
 
 
 @pytest.mark.parametrize(
@@ -473,8 +484,6 @@ async def test_no_resource_is_leased_by_several_workers(tmp_path: Path) -> None:
     [
         ("server { workers 2 }\nstore memory { }\n", (), 1, "HM415"),
         ("store memory { }\n", ("--workers", "2"), 2, "store memory"),
-        ("server { workers 2 }\nresource gpu { capacity 2 }\n", (), 1, "HM415"),
-        ("resource gpu { capacity 2 }\n", ("--workers", "2"), 2, "`resource` is leased by one process"),
         ("", ("--workers", "0"), 2, "no count of processes"),
         ("", ("--workers", "many"), 2, "no count of processes"),
     ],

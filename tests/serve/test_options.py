@@ -14,7 +14,8 @@ POLICY = "provider anthropic { key env(KEY) }\nagent lead { token env(LEAD) }\n"
     ("more", "problem"),
     [
         ("", ""),
-        ("resource gpu { }", "`resource` is leased by one process"),
+        ("resource gpu { }", ""),
+        ("store memory { }", "`store memory` ends with each process"),
         ('jobs { allow lead; commands ["make *"] }', "`jobs` are run by one process"),
         ('jobs { commands ["make *"] }', ""),
     ],

@@ -13,7 +13,7 @@ from hivemind_trio.admin.operated import Operated
 from hivemind_trio.dialects import DIALECTS
 from hivemind_trio.model import Api, Request
 from hivemind_trio.model.addresses import LOOPBACK
-from hivemind_trio.policy import UNKNOWN_AGENT
+from hivemind_trio.policy import UNKNOWN_AGENT, Program
 from hivemind_trio.proxy import Asker, CallRecord, Whose
 from hivemind_trio.scheduler import Call, CallId
 from hivemind_trio.wire import endpoint
@@ -44,9 +44,9 @@ class AskingAgent:
     """Session of its client, where it has no name; empty: not known."""
 
     @classmethod
-    def named(cls, name: str, session: str, proxy: Operated) -> AskingAgent:
+    def named(cls, name: str, session: str, program: Program) -> AskingAgent:
         """Return the agent of this name, the declared one or a caller that calls itself so; or else of this session."""
-        settings = proxy.engine.program.agents.get(name)
+        settings = program.agents.get(name)
         proven = name if settings is not None and settings.tokens else None
         session = "" if name else session[:64]
         caller = f"{name}@-" if name else f"{session}/@-" if session else ""

@@ -79,7 +79,7 @@ class Outlook:
 
 async def forecast(proxy: Operated, what: NewAgents) -> ForecastView:
     """Return how many new agents can start now, and what bounds them."""
-    return await forecast_for(proxy, AskingAgent.named(what.agent, what.session, proxy), what)
+    return await forecast_for(proxy, AskingAgent.named(what.agent, what.session, proxy.program), what)
 
 
 async def forecast_for(proxy: Operated, agent: AskingAgent, what: NewAgents) -> ForecastView:

@@ -63,7 +63,7 @@ class OneJob:
 
 def submit(proxy: Operated, what: WantedJobs, by: str) -> SubmittedView:
     """Submit jobs as an agent that may, or resume stopped ones."""
-    return submit_for(proxy, AskingAgent.named(what.agent, what.session, proxy), what, by)
+    return submit_for(proxy, AskingAgent.named(what.agent, what.session, proxy.program), what, by)
 
 
 def submit_for(proxy: Operated, agent: AskingAgent, what: WantedJobs, by: str) -> SubmittedView:
@@ -84,7 +84,7 @@ def submit_for(proxy: Operated, agent: AskingAgent, what: WantedJobs, by: str) -
 def jobs(proxy: Operated, which: WhichJobs) -> JobsView:
     """Return the jobs of agents that are not over and the latest that are, or one with the end of its output."""
     if which.agent or which.session:
-        _allowed(proxy, AskingAgent.named(which.agent, which.session, proxy))
+        _allowed(proxy, AskingAgent.named(which.agent, which.session, proxy.program))
     with _refusals():
         return _desk(proxy).show(which.job)
 
@@ -99,7 +99,7 @@ def jobs_for(proxy: Operated, agent: AskingAgent, which: WhichJobs) -> JobsView:
 def cancel(proxy: Operated, which: OneJob, by: str) -> JobsView:
     """Cancel a job: its process ends, and it is not started again."""
     if which.agent or which.session:
-        return cancel_for(proxy, AskingAgent.named(which.agent, which.session, proxy), which, by)
+        return cancel_for(proxy, AskingAgent.named(which.agent, which.session, proxy.program), which, by)
     return _cancel(proxy, which, by)
 
 

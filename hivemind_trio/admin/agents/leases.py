@@ -11,7 +11,7 @@ import attrs
 import msgspec
 import trio
 
-from hivemind_trio.admin.operated import SECOND_NS, NoArguments, Operated, seconds
+from hivemind_trio.admin.operated import SECOND_NS, LeaseHouse, NoArguments, seconds
 from hivemind_trio.admin.problems import OperationFailed, ProblemKind
 from hivemind_trio.model import Request
 from hivemind_trio.policy import UNKNOWN_AGENT
@@ -65,28 +65,28 @@ class OneLease:
     id: Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
 
 
-def resources(proxy: Operated, _: NoArguments) -> ResourcesView:
+def resources(house: LeaseHouse, _: NoArguments) -> ResourcesView:
     """Return the resources with their leases, and the requests that wait for one."""
-    program = proxy.engine.program
-    now_ns = proxy.engine.now_ns()
+    program = house.program
+    now_ns = house.now_ns()
     return ResourcesView(
         resources=tuple(
             ResourceView(
                 name=name,
                 capacity=queue.settings.capacity,
                 removed=queue.is_removed,
-                leases=tuple(lease_view(proxy, lease) for lease in queue.held.values()),
+                leases=tuple(lease_view(house, lease) for lease in queue.held.values()),
                 waiting=len(queue.waiting),
-                requests=tuple(_requests(queue, proxy, now_ns)),
+                requests=tuple(_requests(queue, house, now_ns)),
             )
-            for name, queue in proxy.leases.resources.items()
+            for name, queue in house.leases.resources.items()
         ),
         declared=tuple(program.resources),
     )
 
 
-def _requests(queue: LeaseQueue, proxy: Operated, now_ns: int) -> Iterator[RequestView]:
-    for place, request in enumerate(queue.order(proxy.engine.program, now_ns)):
+def _requests(queue: LeaseQueue, house: LeaseHouse, now_ns: int) -> Iterator[RequestView]:
+    for place, request in enumerate(queue.order(house.program, now_ns)):
         if place >= REQUESTS_SHOWN:
             return
         yield RequestView(
@@ -98,7 +98,7 @@ def _requests(queue: LeaseQueue, proxy: Operated, now_ns: int) -> Iterator[Reque
         )
 
 
-def lease_view(proxy: Operated, lease: Lease) -> LeaseView:
+def lease_view(house: LeaseHouse, lease: Lease) -> LeaseView:
     """Return a lease as every door shows it."""
     return LeaseView(
         lease=lease.id,
@@ -107,44 +107,44 @@ def lease_view(proxy: Operated, lease: Lease) -> LeaseView:
         agent=lease.agent,
         caller=lease.caller,
         purpose=lease.purpose,
-        granted_at=proxy.at(lease.granted_ns),
-        expires_at=proxy.at(lease.expires_ns),
-        expires_in_s=max(0.0, seconds(lease.expires_ns - proxy.engine.now_ns())),
+        granted_at=house.at(lease.granted_ns),
+        expires_at=house.at(lease.expires_ns),
+        expires_in_s=max(0.0, seconds(lease.expires_ns - house.now_ns())),
         waited_s=seconds(lease.waited_ns),
     )
 
 
-async def lease(proxy: Operated, what: WantedLease, by: str) -> AskedLeaseView:
+async def lease(house: LeaseHouse, what: WantedLease, by: str) -> AskedLeaseView:
     """Ask for a lease of a resource; it lasts until it is released, or has not been renewed for its time."""
-    return await lease_for(proxy, AskingAgent.named(what.agent, what.session, proxy), what, by)
+    return await lease_for(house, AskingAgent.named(what.agent, what.session, house.program), what, by)
 
 
-async def lease_for(proxy: Operated, agent: AskingAgent, what: WantedLease, by: str) -> AskedLeaseView:
+async def lease_for(house: LeaseHouse, agent: AskingAgent, what: WantedLease, by: str) -> AskedLeaseView:
     """Do so for an agent that is known already."""
-    with asked(proxy, agent, what) as wait:
+    with asked(house, agent, what) as wait:
         with trio.move_on_after(what.wait_s):
             await wait.news.wait()
-        await proxy.leases.decided(wait)
+        await house.leases.decided(wait)
         refused(wait)
         if wait.lease is None:
-            before = proxy.leases.before(wait) or 0
+            before = house.leases.before(wait) or 0
             text = f"no lease of `{what.resource}` is free; requests before this one: {before}. Ask again."
             return AskedLeaseView(lease=None, before_you=before, text=text)
         found = wait.lease
-    proxy.note("lease", found.id, by, _name(agent))
-    view = lease_view(proxy, found)
+    house.note("lease", found.id, by, _name(agent))
+    view = lease_view(house, found)
     text = f"renew it within {view.expires_in_s:.0f} s, and release it when done; pass the fence on with each change"
     return AskedLeaseView(lease=view, before_you=0, text=text)
 
 
 @contextmanager
-def asked(proxy: Operated, agent: AskingAgent, what: WantedLease) -> Iterator[LeaseWait]:
+def asked(house: LeaseHouse, agent: AskingAgent, what: WantedLease) -> Iterator[LeaseWait]:
     """Keep a request in line within the context; one that has a lease at its end keeps it.
 
     Raises:
         OperationFailed: The policy does not serve this agent.
     """
-    program = proxy.engine.program
+    program = house.program
     decision = program.decide(Request(token_agent=agent.token_agent, claimed=agent.name or None, headers=agent.headers))
     name = _name(agent)
     if program.rejects_as_unknown(decision.agent):
@@ -153,8 +153,8 @@ def asked(proxy: Operated, agent: AskingAgent, what: WantedLease) -> Iterator[Le
     if decision.agent == UNKNOWN_AGENT and not name:
         message = "an agent without a name can hold no lease; put a name into the base URL: `/@NAME`"
         raise OperationFailed(ProblemKind.CONFLICT, message)
-    own = proxy.door.priorities.of(whose(agent.token_agent, agent.name, agent.session))
-    wait = proxy.leases.ask(
+    own = house.priorities.of(whose(agent.token_agent, agent.name, agent.session))
+    wait = house.leases.ask(
         what.resource,
         agent=decision.agent,
         caller=name,
@@ -165,10 +165,10 @@ def asked(proxy: Operated, agent: AskingAgent, what: WantedLease) -> Iterator[Le
     try:
         yield wait
     except BaseException:
-        proxy.leases.withdraw(wait)
+        house.leases.withdraw(wait)
         raise
     if wait.lease is None:
-        proxy.leases.withdraw(wait)
+        house.leases.withdraw(wait)
 
 
 def refused(wait: LeaseWait) -> None:
@@ -185,30 +185,30 @@ def _name(agent: AskingAgent) -> str:
     return agent.token_agent or agent.name or agent.session or agent.caller
 
 
-async def renew(proxy: Operated, which: OneLease, by: str) -> LeaseView:
+async def renew(house: LeaseHouse, which: OneLease, by: str) -> LeaseView:
     """Renew a lease: it lasts for its time from now, up to the policy's `max`."""
-    found = await proxy.leases.renew(which.id)
+    found = await house.leases.renew(which.id)
     if found is None:
         raise _over(which)
-    return lease_view(proxy, found)
+    return lease_view(house, found)
 
 
-def release(proxy: Operated, which: OneLease, by: str) -> ReleasedView:
+def release(house: LeaseHouse, which: OneLease, by: str) -> ReleasedView:
     """Release a lease; the next request gets it."""
-    found = proxy.leases.release(which.id)
+    found = house.leases.release(which.id)
     if found is None:
         raise _over(which)
-    proxy.note("release", found.id, by, found.agent if found.agent != UNKNOWN_AGENT else found.caller)
+    house.note("release", found.id, by, found.agent if found.agent != UNKNOWN_AGENT else found.caller)
     return ReleasedView(released=found.id)
 
 
-def check_held(proxy: Operated, lease_id: str) -> None:
+def check_held(house: LeaseHouse, lease_id: str) -> None:
     """Raise if a lease has ended.
 
     Raises:
         OperationFailed: It has.
     """
-    if proxy.leases.lease(lease_id) is None:
+    if house.leases.lease(lease_id) is None:
         raise _over(OneLease(id=lease_id))
 
 
@@ -217,21 +217,21 @@ def _over(which: OneLease) -> OperationFailed:
     return OperationFailed(ProblemKind.NO_SUCH_RESOURCE, message)
 
 
-async def renew_for(proxy: Operated, agent: AskingAgent, which: OneLease) -> Any:
+async def renew_for(house: LeaseHouse, agent: AskingAgent, which: OneLease) -> Any:
     """Renew a lease of the agent's own."""
-    _check_own(proxy, agent, which)
-    return await renew(proxy, which, "")
+    _check_own(house, agent, which)
+    return await renew(house, which, "")
 
 
-def release_for(proxy: Operated, agent: AskingAgent, which: OneLease, by: str) -> ReleasedView:
+def release_for(house: LeaseHouse, agent: AskingAgent, which: OneLease, by: str) -> ReleasedView:
     """Release a lease of the agent's own."""
-    _check_own(proxy, agent, which)
-    return release(proxy, which, by)
+    _check_own(house, agent, which)
+    return release(house, which, by)
 
 
-def _check_own(proxy: Operated, agent: AskingAgent, which: OneLease) -> None:
-    found = proxy.leases.lease(which.id)
-    program = proxy.engine.program
+def _check_own(house: LeaseHouse, agent: AskingAgent, which: OneLease) -> None:
+    found = house.leases.lease(which.id)
+    program = house.program
     decision = program.decide(Request(token_agent=agent.token_agent, claimed=agent.name or None, headers=agent.headers))
     mine = (True, decision.agent) if decision.agent != UNKNOWN_AGENT else (False, _name(agent))
     if found is None or found.holder != mine:

@@ -30,7 +30,7 @@ class OwnPriority:
 
 def set_own(proxy: Operated, what: OwnPriority, by: str) -> OwnPriorityView:
     """Give an agent's calls the priority that it asks for: a lower one, or a higher one up to the policy's `max`."""
-    return set_own_for(proxy, AskingAgent.named(what.agent, what.session, proxy), what, by)
+    return set_own_for(proxy, AskingAgent.named(what.agent, what.session, proxy.program), what, by)
 
 
 def set_own_for(proxy: Operated, agent: AskingAgent, what: OwnPriority, by: str) -> OwnPriorityView:

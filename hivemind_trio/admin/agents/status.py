@@ -39,7 +39,7 @@ class WhichAgent:
 
 async def agent(proxy: Operated, which: WhichAgent) -> AgentStatusView:
     """Return an agent's own state: its next turn, what is left of its budgets and plan, and advice."""
-    return await status_for(proxy, AskingAgent.named(which.agent, which.session, proxy))
+    return await status_for(proxy, AskingAgent.named(which.agent, which.session, proxy.program))
 
 
 async def status_for(proxy: Operated, asking: AskingAgent) -> AgentStatusView:

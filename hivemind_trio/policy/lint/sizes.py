@@ -97,21 +97,17 @@ def check_nodes(declarations: SymbolTable) -> None:
             replacement="1",
             is_safe_fix=False,
         )
-    for kind, problem, label in (
-        ("resource", "`workers` cannot share a resource: one process leases it", "leased by one process"),
-        ("jobs", "`workers` cannot share the jobs of agents: one process runs them", "run by one process"),
-    ):
-        alone = next(iter(declarations.of(kind).values()), None)
-        if workers is not None and workers.value != 1 and alone is not None:
-            declarations.report.add(
-                "HM415",
-                problem,
-                workers.span,
-                labels=(Label(alone.name_span, label),),
-                help="write `1`",
-                replacement="1",
-                is_safe_fix=False,
-            )
+    alone = next(iter(declarations.of("jobs").values()), None)
+    if workers is not None and workers.value != 1 and alone is not None:
+        declarations.report.add(
+            "HM415",
+            "`workers` cannot share the jobs of agents: one process runs them",
+            workers.span,
+            labels=(Label(alone.name_span, "run by one process"),),
+            help="write `1`, or serve the jobs by a proxy of their own",
+            replacement="1",
+            is_safe_fix=False,
+        )
     for store in stores.values():
         lease = declarations.one(store, "lease")
         if lease is None:
@@ -146,7 +142,7 @@ def check_sharing(declarations: SymbolTable, program: Program) -> None:
         _more_than_slots(declarations, program, nodes)
     if store is None:
         return
-    apart = counted_apart(program)
+    apart = counted_apart(program, of_nodes=program.server.nodes > 1)
     _sessions_apart(declarations, program, "node", store.name_span)
     if apart:
         declarations.report.add(
@@ -239,8 +235,12 @@ def _places_apart(declarations: SymbolTable, nodes: int) -> Iterator[Label]:
                 yield Label(given.span, f"up to {given.value * nodes} in all" if nodes else "this many in each worker")
 
 
-def counted_apart(program: Program) -> str:
-    """Return the settings that hold for each node or worker, as a sentence has them; empty: there are none."""
+def counted_apart(program: Program, *, of_nodes: bool = False) -> str:
+    """Return the settings that hold for each node or worker, as a sentence has them; empty: there are none.
+
+    Args:
+        of_nodes: Nodes have no supervisor, which keeps the leases of workers.
+    """
     groups = [group for provider in program.providers.values() for group in provider.groups]
     agents = [*program.agents.values(), program.unknown]
     found = {
@@ -248,6 +248,8 @@ def counted_apart(program: Program) -> str:
         "`max` of lanes": any(lane.max is not None and lane.max.ratio is None for lane in program.lanes.values()),
         "`concurrency` of agents": any(agent.concurrency is not None for agent in agents),
         "`limits` of agents": any(agent.limits for agent in agents),
+        "`capacity` of resources": of_nodes and bool(program.resources),
+        "`capacity` of jobs": of_nodes and bool(program.jobs.allow),
     }
     return _joined([name for name, there in found.items() if there])
 

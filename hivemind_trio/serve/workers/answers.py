@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar, final
+from typing import Any, Final, Protocol, TypeVar, final
 
 import attrs
 import trio
@@ -22,13 +22,15 @@ from hivemind_trio.admin.provider import WhichProvider
 from hivemind_trio.admin.show import WhichCalls
 from hivemind_trio.admin.views import BudgetsView, CallState, HourView, ProviderDetailView, StatusView, WorkerView
 from hivemind_trio.control import of_process
-from hivemind_trio.scheduler import AccountKey
+from hivemind_trio.policy import Program
+from hivemind_trio.scheduler import AccountKey, Pausable
 
 from . import merging
 from .channel import ChannelClosed, Failed
+from .leases import SupervisedLeases
+from .ledger import SharedLedger
 from .metrics import PlainFamily, counter, gauge, plain, together
 from .process import WorkerProcess
-from .supervised import Supervised
 from .worker import WorkerLoad
 
 ASK_S: Final = 8.0
@@ -36,15 +38,80 @@ ASK_S: Final = 8.0
 
 OF_POLICY: Final = ("policy", "policy_diff", "reload")
 """Operations that the supervisor does by itself."""
+OF_LEASES: Final = ("resources", "lease", "renew", "release")
+"""The same with its leases."""
 OF_ONE: Final = ("call", "explain", "story", "cancel", "let_through", "set_priority")
 """Operations on one call: that worker answers that has it."""
 
 NO_WORKER: Final = "no worker serves now; ask again"
-NO_LEASES: Final = "several workers lease no resources; serve the policy with one process: `workers 1`"
 NO_JOBS: Final = "several workers run no jobs; serve the policy with one process: `workers 1`"
 
 T = TypeVar("T")
 Sums = list[tuple[tuple[str, str, str], dict[str, int], dict[int, int]]]
+
+
+class Supervised(Protocol):
+    """A proxy of several workers."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of all workers, also of one that is being started again."""
+        ...
+
+    @property
+    def workers(self) -> Mapping[str, WorkerProcess]:
+        """Name -> the process of now."""
+        ...
+
+    @property
+    def starts(self) -> Mapping[str, int]:
+        """Name -> processes so far."""
+        ...
+
+    @property
+    def paused(self) -> MutableMapping[tuple[Pausable, str], None]:
+        """Kinds and names that operators have paused."""
+        ...
+
+    @property
+    def program(self) -> Program:
+        """The policy in force."""
+        ...
+
+    @property
+    def draining(self) -> bool:
+        """True while calls in flight end."""
+        ...
+
+    @property
+    def started_at_ns(self) -> int:
+        """Start on the wall clock."""
+        ...
+
+    @property
+    def began_s(self) -> float:
+        """Start on Trio's clock."""
+        ...
+
+    @property
+    def ledger(self) -> SharedLedger | None:
+        """Ledger of budgets; None: they end with the proxy."""
+        ...
+
+    @property
+    def leases(self) -> SupervisedLeases:
+        """Leases of resources."""
+        ...
+
+    def ready(self) -> list[WorkerProcess]:
+        """Return the workers that serve now."""
+        ...
+
+
+async def _done(operation: Operation, where: object, arguments: Any, by: str) -> Any:
+    """Return what an operation comes to that the supervisor does itself."""
+    result = operation.run(where, arguments, *((by,) if operation.changes else ()))
+    return await result if hasattr(result, "__await__") else result
 
 
 @final
@@ -77,14 +144,14 @@ class FleetAnswers:
         """
         name = operation.name
         if name in OF_POLICY:
-            return await self._of_policy(operation, arguments, by)
+            return await _done(operation, self, arguments, by)
+        if name in OF_LEASES:
+            return await _done(operation, self.fleet.leases, arguments, by)
         if name in OF_ONE:
             return await self._of_one(operation, arguments, by)
         match name:
             case "status":
                 return await self._status()
-            case "lease" | "renew" | "release":
-                raise OperationFailed(ProblemKind.CONFLICT, NO_LEASES)
             case "submit" | "jobs" | "cancel_job":
                 raise OperationFailed(ProblemKind.CONFLICT, NO_JOBS)
             case "usage":
@@ -115,8 +182,6 @@ class FleetAnswers:
                 return self._budgets(operation, arguments, views)
             case "paused":
                 return merging.paused(views)
-            case "resources":
-                return views[0]  # none
             case "agent":
                 return _agent(views)
             case "own_priority":
@@ -187,10 +252,6 @@ class FleetAnswers:
             except (ChannelClosed, Failed, trio.TooSlowError):
                 pass  # it ends
         raise failed
-
-    async def _of_policy(self, operation: Operation, arguments: Any, by: str) -> Any:
-        result = operation.run(self, arguments, *((by,) if operation.changes else ()))
-        return await result if hasattr(result, "__await__") else result
 
     async def _paused(self, operation: Operation, which: Pausee, by: str) -> list[Any]:
         paused = self.fleet.paused

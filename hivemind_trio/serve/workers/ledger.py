@@ -77,7 +77,7 @@ class SentState:
         """Do nothing: the supervisor loads the same policy."""
 
     def keep_leases(self, kept: Sequence[Lease], ended: Sequence[Lease]) -> None:
-        """Do nothing: a policy with resources is served by one process."""
+        """Do nothing: the supervisor keeps the leases."""
 
     def bye(self) -> None:
         """Do nothing: the ledger ends with the supervisor."""
@@ -138,6 +138,7 @@ class SharedLedger:
             self.state.restored,
             spends=found,
             charges=(),
+            leases=(),
             shared_by=(last.node, last.epoch) if last is not None else None,
             settled=dict(last.settled) if last is not None else {},
         )

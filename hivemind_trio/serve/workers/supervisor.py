@@ -18,16 +18,16 @@ import msgspec
 import trio
 
 from hivemind_trio.admin import PolicyKeeper
-from hivemind_trio.control import refusing_route
+from hivemind_trio.control import lease_route
 from hivemind_trio.dashboard import Doors
 from hivemind_trio.listen import ConnectionSource
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Measure, Program, Renames
 from hivemind_trio.proxy import OwnPriorities, Whose
-from hivemind_trio.runtime import Calendar, Reloader
+from hivemind_trio.runtime import Calendar, Reloader, keeping_leases
 from hivemind_trio.scheduler import AccountKey, Event, LedgerWritable, Pausable
 from hivemind_trio.scheduler.sharing.share_row import LeaseTerms
-from hivemind_trio.serve.assembly import base_url, settle_memory
+from hivemind_trio.serve.assembly import base_url, lease_keeper, settle_memory
 from hivemind_trio.serve.events import (
     BudgetCharged,
     DrainStarted,
@@ -45,9 +45,10 @@ from hivemind_trio.serve.load import Loaded
 from hivemind_trio.store import SESSIONS_HINT, Journal, Ledger, SqliteStore, writing
 from hivemind_trio.store.fleet.memory_fleet import MemoryFleet
 
-from .answers import NO_LEASES, FleetAnswers
+from .answers import FleetAnswers
 from .channel import ChannelClosed, Failed, body_of
 from .handing import ConnectionBoard, Handover
+from .leases import SupervisedLeases
 from .ledger import SharedLedger
 from .process import WorkerProcess
 from .setup import PolicyText, StateText, WorkerSetup
@@ -82,6 +83,7 @@ class WorkerFleet:
     journal: Journal | None
     ledger: SharedLedger | None
     store: MemoryFleet
+    leases: SupervisedLeases
     address: tuple[str, int]
     board: ConnectionBoard
     loaded: Loaded
@@ -91,8 +93,6 @@ class WorkerFleet:
     starts: dict[str, int] = attrs.field(init=False, factory=dict)
     paused: dict[tuple[Pausable, str], None] = attrs.field(init=False, factory=dict)
     """Kinds and names that operators have paused: a new process of a worker pauses them, too."""
-    priorities: OwnPriorities = attrs.field(init=False, factory=OwnPriorities)
-    """Priorities that agents have asked any worker for."""
     handover: Handover = attrs.field(init=False, factory=Handover)
     draining: bool = attrs.field(init=False, default=False)
     started_at_ns: int = attrs.field(init=False, factory=time.time_ns)
@@ -107,6 +107,11 @@ class WorkerFleet:
 
     def __attrs_post_init__(self) -> None:
         self._loaded_everywhere.set()
+
+    @property
+    def priorities(self) -> OwnPriorities:
+        """Priorities that agents have asked any worker for."""
+        return self.leases.priorities
 
     @property
     def names(self) -> Sequence[str]:
@@ -135,6 +140,7 @@ class WorkerFleet:
             renames = Renames.between(self.program, program)
             if renames:
                 self.ledger.rename(renames)
+        self.leases.leases.load(program)
         self._loaded_everywhere = trio.Event()
         self._loads.set()
 
@@ -205,6 +211,7 @@ class WorkerFleet:
         channel = worker.channel
         ledger = self.ledger
         serve_store(self.store, channel, nursery, ledger.cover if ledger is not None else None)
+        self.leases.serve(channel)
 
         async def setup(_: msgspec.Raw) -> WorkerSetup:
             return self._setup(worker)
@@ -326,7 +333,7 @@ class WorkerFleet:
 
     async def drain(self, sockets: Sequence[ConnectionSource]) -> None:
         """Take no new work, and return when every worker has let its calls end."""
-        self.draining = self.handover.closing = True
+        self.draining = self.handover.closing = self.leases.leases.is_closing = True
         for sock in sockets:
             if sock.fileno() != -1:
                 trio.lowlevel.notify_closing(sock)
@@ -369,6 +376,19 @@ async def _ledger(
         yield shared
 
 
+def _leases(launch: Launch, ledger: SharedLedger | None, fleets: list[WorkerFleet]) -> SupervisedLeases:
+    """Return the leases of all workers."""
+    program = launch.loaded.program
+    state, writer = (ledger.state, ledger.ledger) if ledger is not None else (None, None)
+    return SupervisedLeases(
+        leases=lease_keeper(program, time.monotonic_ns, state, writer, launch.watcher.state_trouble),
+        priorities=OwnPriorities(),
+        note=launch.watcher.operator,
+        now_ns=time.monotonic_ns,
+        program=lambda: fleets[0].program if fleets else program,
+    )
+
+
 async def supervise(launch: Launch, count: int) -> int:
     """Serve with so many workers until told to stop; the exit status."""
     fleets: list[WorkerFleet] = []
@@ -377,12 +397,15 @@ async def supervise(launch: Launch, count: int) -> int:
             state, journal = await launch.open_files(stack)
             signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
             ledger = await stack.enter_async_context(_ledger(launch, state, fleets))
+            leases = _leases(launch, ledger, fleets)
+            await stack.enter_async_context(keeping_leases(leases.leases))
             host, port = launch.sockets[0].getsockname()[:2]
             fleet = WorkerFleet(
                 launch=launch,
                 count=count,
                 journal=journal,
                 ledger=ledger,
+                leases=leases,
                 store=MemoryFleet(LeaseTerms(), lambda: time.monotonic_ns() // 1_000_000, True),
                 address=(host, port),
                 board=ConnectionBoard.create(count),
@@ -455,7 +478,7 @@ async def _doors(fleet: WorkerFleet, keeper: PolicyKeeper) -> AsyncIterator[Flee
     )
     doors = Doors(
         ask=answers.ask,
-        leases=refusing_route(NO_LEASES),
+        leases=lease_route(fleet.leases),
         collect=answers.metrics,
         server=lambda: fleet.program.server,
         is_ready=lambda: not fleet.draining and bool(fleet.ready()),

@@ -33,6 +33,7 @@ from hivemind_trio.store import Journal, Learned, join_journal
 
 from .channel import Channel, ChannelClosed, Failed, body_of
 from .handing import ConnectionBoard, HandedConnections
+from .leases import LeasesAtSupervisor
 from .ledger import SentState
 from .metrics import plain
 from .setup import PolicyText, WorkerSetup
@@ -120,7 +121,8 @@ class Worker:
                 lambda: launch.watcher.running or loaded, _reads_nothing, lambda: launch.watcher.reloaded
             )
             proxy = await stack.enter_async_context(launch.operated(house, journal, keeper))
-            await stack.enter_async_context(open_tools(proxy))
+            elsewhere = LeasesAtSupervisor(self._channel).ask
+            await stack.enter_async_context(open_tools(attrs.evolve(proxy, leases_elsewhere=elsewhere)))
             self._count(house, connections)
             pause_only(house.engine, setup.paused)
             self._answer(launch, house, proxy, journal)

@@ -136,8 +136,8 @@ PAGES: Final = (
         "HM415",
         "several nodes or workers without a shared store",
         "Proxies share `concurrency` through a store that all of them reach, `store redis`; `memory` and `sqlite` "
-        "are local to one node. Workers of one host share `sqlite`, and not `memory`; one process leases a "
-        "`resource` and runs `jobs`. A node that reports too seldom, or whose lease is too short, loses its share when "
+        "are local to one node. Workers of one host share `sqlite`, and not `memory`; `jobs` are run by one process. "
+        "A node that reports too seldom, or whose lease is too short, loses its share when "
         "one report is late.",
         wrong="server { nodes 2 }\nprovider anthropic { }",
         right="server { nodes 2 }\nstore redis { url env(REDIS_URL) }\nprovider anthropic { }",
@@ -253,9 +253,9 @@ PAGES: Final = (
         "counted by each node for itself",
         "`store redis` and `workers` share budgets, and `concurrency` and rate limits of providers. `max` of "
         "lanes in slots, `concurrency` of `limits`, and `concurrency` and `limits` of agents are counted "
-        "by each node and worker: with N of them up to N times as much is used. Write an Nth of each, or allow it with "
-        "`# hmp: allow HM429 reason` on the line above. Facts of sessions (`session.turns`, `session.cost`) are of the "
-        "calls that a node or worker has served itself.",
+        "by each node and worker, `capacity` of resources and of `jobs` by each node: with N of them up to N times as "
+        "much is used. Write an Nth of each, or allow it with `# hmp: allow HM429 reason` on the line above. Facts of "
+        "sessions (`session.turns`, `session.cost`) are of the calls that a node or worker has served itself.",
         wrong="server { nodes 2 }\nstore redis { url env(REDIS_URL) }\n"
         "provider anthropic { concurrency 8 }\nagent ci { concurrency 4 }",
         right="server { nodes 2 }\n# hmp: allow HM429 half of 4\nstore redis { url env(REDIS_URL) }\n"
