@@ -4,7 +4,8 @@ Target: at most 15 % (median) for Codex. The real command lines from npm, in a n
 with a home of their own, send their first call to a provider on a loopback port (`bench.plan_provider`). Its tokens are
 those of o200k, OpenAI's own: texts of instructions and messages as the model sees them, tools as compact JSON, four for
 each message; ids and metadata are none. Claude's tokenizer is not public, so the error of Claude Code is not known;
-its o200k tokens are a lower bound. Bodies are measured, not kept.
+its o200k tokens are a lower bound. Bodies are measured, not kept. Codex's are counted by `estimate tokenizer` as well,
+with another implementation of the tokenizer and by the proxy's own reading of a body.
 
     npm install --prefix DIR @anthropic-ai/claude-code @openai/codex gpt-tokenizer
     python -m bench.first_calls --bin DIR/node_modules/.bin [--bin OTHER ...] [--md F.md] [--json F.json]
@@ -25,7 +26,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from hivemind_trio.proxy.counting.tokenizer import counter
 from hivemind_trio.wire import recognise
+from hivemind_trio.wire.body.steps import done
+from hivemind_trio.wire.request.token_counting import counting
 
 from .plan_provider import PlanProvider, serving
 from .run import INSIDE, KEYS, SWITCHES
@@ -130,6 +134,7 @@ def measure(user_agent: str, body: bytes, modules: Path) -> dict[str, Any]:
     path = "/v1/responses" if "input" in asked else "/v1/messages"
     counted = tokens(body, modules)
     seen = recognise("POST", path, {"user-agent": user_agent}, body)
+    by_tokenizer = done(counting("", body, counter())) if path == "/v1/responses" else None
     return {
         "client": user_agent.split(" ")[0],
         "model": seen.model,
@@ -138,6 +143,8 @@ def measure(user_agent: str, body: bytes, modules: Path) -> dict[str, Any]:
         "bytes per token": round(len(body) / counted, 2),
         "estimate": seen.tokens_in,
         "error": round(100 * (seen.tokens_in / counted - 1), 1),
+        "tokenizer": by_tokenizer,
+        "its error": round(100 * (by_tokenizer / counted - 1), 2) if by_tokenizer is not None else None,
         "before": round(100 * (len(body) // 4 / counted - 1), 1),
     }
 
@@ -145,16 +152,34 @@ def measure(user_agent: str, body: bytes, modules: Path) -> dict[str, Any]:
 def table(rows: Sequence[dict[str, Any]]) -> Table:
     """Return a row for each body, and say the median error of Codex's."""
     codex = [row for row in rows if row["client"].startswith("codex")]
-    names = ("client", "model", "bytes", "tokens", "bytes per token", "estimate", "error", "before")
-    notes = ["Tokens of o200k; errors in percent, now and with four bytes for a token."]
+    names = (
+        "client",
+        "model",
+        "bytes",
+        "tokens",
+        "bytes per token",
+        "estimate",
+        "error",
+        "tokenizer",
+        "its error",
+        "before",
+    )
+    notes = [
+        "Tokens of o200k; errors in percent: of the estimate by bytes, of `estimate tokenizer`, and before, with four "
+        "bytes for a token."
+    ]
     if codex:
-        now, before = (median(abs(row[name]) for row in codex) for name in ("error", "before"))
-        notes.append(f"Median error of Codex's {now:.1f} %, before {before:.1f} %. Claude Code's is not known.")
+        names_of_errors = ("error", "its error", "before")
+        now, counted, before = (median(abs(row[name]) for row in codex) for name in names_of_errors)
+        notes.append(
+            f"Median error of Codex's {now:.1f} %, with the tokenizer {counted:.2f} %, before {before:.1f} %. Claude "
+            "Code's is not known."
+        )
     return Table(
         title="First calls",
         notes=notes,
         head=list(names),
-        rows=[[f"{row[name]}" for name in names] for row in rows],
+        rows=[["" if row[name] is None else f"{row[name]}" for name in names] for row in rows],
         figures=list(rows),
     )
 
