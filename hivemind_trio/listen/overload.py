@@ -65,31 +65,43 @@ class LoopLag(trio.abc.Instrument):
     _spread_s: float = attrs.field(init=False, default=_SPREAD_S)
     _ended_s: float = attrs.field(init=False, factory=trio.current_time)
     _began_s: float = attrs.field(init=False, factory=trio.current_time)
-    _worked_s: float = attrs.field(init=False, factory=time.thread_time)
+    _worked_s: float | None = attrs.field(init=False, factory=time.thread_time)
+    """CPU time at the start of the turn; None: the loop had been idle."""
     _squares: float = attrs.field(init=False, default=0.0)
     _sum: float = attrs.field(init=False, default=0.0)
 
     def after_io_wait(self, timeout: float) -> None:
         """Note that a turn of the event loop begins."""
         self._began_s = trio.current_time()
-        self._worked_s = time.thread_time()
         if timeout > 0 and self._began_s - self._ended_s > _IDLE_S:
             self.idled()
+            self._worked_s = None
+        else:
+            self._worked_s = time.thread_time()
 
     def before_io_wait(self, timeout: float) -> None:
         """End the measurement of a turn."""
         self._ended_s = trio.current_time()
-        self.turned(self._ended_s - self._began_s, time.thread_time() - self._worked_s)
+        turn_s, worked_s = self._ended_s - self._began_s, self._worked_s
+        if worked_s is not None:
+            self.turned(turn_s, time.thread_time() - worked_s)
+        else:
+            # Nothing stands after an idle wait: a loop with little to do is spared what a long queue is measured by.
+            self._waited(turn_s)
 
     def idled(self) -> None:
         """Note that the loop has waited: nothing is left undone."""
         self.busy_s = self.standing_s = 0.0
         self.is_overloaded = False
 
-    def turned(self, turn_s: float, work_s: float) -> None:
-        """Take a turn into account: its wall-clock time and its CPU time."""
+    def _waited(self, turn_s: float) -> None:
+        """Take the wall-clock time of a turn into account, for which an event had to wait."""
         self.lag_s += (min(turn_s, 1.0) - self.lag_s) * 0.2
         self.busy_s += min(turn_s, _ONE_WAIT_S)
+
+    def turned(self, turn_s: float, work_s: float) -> None:
+        """Take a turn into account: its wall-clock time and its CPU time."""
+        self._waited(turn_s)
         work_s = min(work_s, _ONE_TURN * self.limit_s)
         kept = math.exp(-work_s / _WINDOW_S)
         self._squares = self._squares * kept + work_s * work_s

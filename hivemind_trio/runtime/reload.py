@@ -52,11 +52,14 @@ class Reloader(Generic[L]):
         load: Reads and compiles everything; blocking, and run in a thread.
         apply: Given each good policy whose content differs from what was last tried. Runs in the Trio thread.
         report: Given each bad one, once per content. The running policy stays.
+        own: Absolute paths of databases that the proxy writes all the time: a journal in the folder of the policy is
+            no reason to read that.
     """
 
     _load: Callable[[], L]
     _apply: Callable[[L], None]
     _report: Callable[[L], None]
+    _own: tuple[str, ...] = ()
     _stirred: trio.Event = attrs.field(init=False, factory=trio.Event)
     _asked: bool = attrs.field(init=False, default=False)
     _awaiting: list[trio.Event] = attrs.field(init=False, factory=list)
@@ -142,7 +145,7 @@ class Reloader(Generic[L]):
                 async for changes in batches:
                     # The first batch, though it be empty, says that the watch is on. What changed before it was on,
                     # and after the last reading, is seen by reading once more.
-                    if changes or not watching:
+                    if not watching or any(not self._is_own(path) for _, path in changes):
                         self._stirred.set()
                     watching = True
                     if any(path in there for _, path in changes):
@@ -151,6 +154,10 @@ class Reloader(Generic[L]):
             # It went away between the question and the watch, or the system has no watch left to give (watchfiles
             # makes a RuntimeError of that). The poll sees changes all the same, and the next try may do better.
             pass
+
+    def _is_own(self, path: str) -> bool:
+        """Return True for a database of the proxy and the files that SQLite or the ledger keeps beside it."""
+        return any(path == own or path.startswith(f"{own}-") for own in self._own)
 
     async def _load_whole(self, tried: str, asked: bool) -> L | None:
         """Load until nothing changes while it is read; None: there is nothing new, or it never came to rest."""

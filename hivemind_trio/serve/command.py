@@ -16,7 +16,7 @@ from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Program
 from hivemind_trio.proxy import CallRecord
 from hivemind_trio.runtime import Reloader
-from hivemind_trio.store import Journal, policy_key
+from hivemind_trio.store import Journal, SqliteStore, policy_key
 
 from .assembly import ProxyServer, settle_memory
 from .events import (
@@ -96,7 +96,7 @@ async def _serve(options: Options, open_jobs: OpenJobs | None) -> int:
             keeper = await stack.enter_async_context(launch.open_control(house, journal, *jobs))
             settle_memory()
             launch.watcher.say_start(house, launch.loaded, launch.found)
-            await _run(launch, house, keeper, signals, journal, jobs)
+            await _run(launch, house, keeper, signals, state, journal, jobs)
     except NotStarted as error:
         return error.status
     return EXIT_OK
@@ -115,6 +115,7 @@ async def _run(
     house: ProxyServer,
     keeper: PolicyKeeper,
     signals: AsyncIterator[int],
+    state: SqliteStore | None,
     journal: Journal | None,
     jobs: Sequence[ServedJobs],
 ) -> None:
@@ -131,6 +132,7 @@ async def _run(
             launch.read,
             take,
             watcher.keep,
+            launch.own_files(state, journal),
         )
         keeper.reload = reloader.reload
         nursery.start_soon(notices.run)

@@ -155,6 +155,10 @@ class Launch:
             journal.policy(self.loaded.files)
         return state, journal
 
+    def own_files(self, state: SqliteStore | None, journal: Journal | None) -> tuple[str, ...]:
+        """Return the paths of databases that the process writes all the time."""
+        return tuple(_absolute(file.path) for file in (state, journal) if file is not None)
+
     @asynccontextmanager
     async def open_house(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections import Counter
 
 import h2.connection
@@ -51,6 +52,33 @@ async def test_a_loop_is_overloaded_if_it_is_never_idle_and_its_turns_are_long(
     turns: list[tuple[float, float]], overloaded: bool
 ) -> None:
     assert (await lag_of(*turns)).is_overloaded is overloaded
+
+
+def test_a_turn_after_an_idle_wait_is_lag_and_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = trio.testing.MockClock()
+    asked: list[float] = []
+
+    def thread_time() -> float:
+        asked.append(0.0)
+        return 0.25 * len(asked)
+
+    async def turns() -> LoopLag:
+        lag = LoopLag(LIMIT_S)
+        for waited_s in (1.0, 1.0, 0.0):
+            assert (lag.turn_s, asked) == (0.0, [])
+            clock.jump(waited_s)
+            lag.after_io_wait(waited_s)
+            clock.jump(0.25)
+            lag.before_io_wait(0)
+        return lag
+
+    monkeypatch.setattr(time, "thread_time", thread_time)
+    lag = trio.run(turns, clock=clock)
+
+    assert lag.busy_s == 0.5
+    assert lag.turn_s == pytest.approx(3 * LIMIT_S)
+    assert len(asked) == 2
+    assert lag.lag_s > 0.1
 
 
 SHORT = st.floats(0.0001, LIMIT_S * 0.9)

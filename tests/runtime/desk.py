@@ -36,6 +36,7 @@ class Desk:
     """What a reloader did, as it did it."""
 
     load: Callable[[], Any]
+    own: tuple[str, ...] = ()
     applied: list[Any] = attrs.field(init=False, factory=list)
     reported: list[Any] = attrs.field(init=False, factory=list)
     loads: int = attrs.field(init=False, default=0)
@@ -44,7 +45,7 @@ class Desk:
     _bell: trio.Event = attrs.field(init=False, factory=trio.Event)
 
     def __attrs_post_init__(self) -> None:
-        self.reloader = Reloader(self._load, self._apply, self._report)
+        self.reloader = Reloader(self._load, self._apply, self._report, self.own)
 
     def _load(self) -> Any:
         loaded = self.load()
@@ -80,9 +81,9 @@ class Desk:
 
 
 @asynccontextmanager
-async def reloading(load: Callable[[], Any]) -> AsyncIterator[Desk]:
+async def reloading(load: Callable[[], Any], own: tuple[str, ...] = ()) -> AsyncIterator[Desk]:
     """Beginning with what is loaded now; entered when it runs, but the watch may not be on yet."""
-    desk = Desk(load)
+    desk = Desk(load, own)
     running = load()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(desk.reloader.run, running)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,8 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
+import trio.testing
+import watchfiles
 
 from hivemind_trio.host import DiskFiles, Secrets, folders
 from hivemind_trio.policy import Checked, Severity, check
@@ -165,6 +167,31 @@ async def test_a_policy_that_is_a_link_is_watched_where_it_is_written(tmp_path: 
         await watched(desk, real.parent)
         real.write_text("one")
         await saved_as(desk, "one")
+
+
+async def test_a_journal_beside_the_policy_is_no_reason_to_read_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: dict[str, int] = {}
+
+    async def changes(*_: object, **__: object) -> AsyncIterator[set[tuple[watchfiles.Change, str]]]:
+        yield set()  # the watch is on
+        await desk.until(partial(desk.has_loaded, 1))
+        for name in ("team", "team-wal", "team-log2"):
+            yield {(watchfiles.Change.modified, f"{tmp_path / name}")}
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            loads[name] = desk.loads
+        yield {(watchfiles.Change.modified, f"{tmp_path / 'team.hmp'}")}
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(watchfiles, "awatch", changes)
+    monkeypatch.setattr(reload, "DEBOUNCE_S", 0)
+    policy = tmp_path / "team.hmp"
+    policy.write_text("one")
+    async with reloading(partial(read, policy), own=(f"{tmp_path / 'team'}",)) as desk:
+        await desk.until(partial(desk.has_loaded, 2))
+
+    assert loads == {"team": 1, "team-wal": 1, "team-log2": 1}
 
 
 @pytest.mark.slow

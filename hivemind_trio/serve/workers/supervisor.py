@@ -80,6 +80,7 @@ class WorkerFleet:
 
     launch: Launch
     count: int
+    state: SqliteStore | None
     journal: Journal | None
     ledger: SharedLedger | None
     store: MemoryFleet
@@ -403,6 +404,7 @@ async def supervise(launch: Launch, count: int) -> int:
             fleet = WorkerFleet(
                 launch=launch,
                 count=count,
+                state=state,
                 journal=journal,
                 ledger=ledger,
                 leases=leases,
@@ -442,7 +444,8 @@ async def _run(fleet: WorkerFleet, signals: AsyncIterator[int]) -> None:
         await fleet.first_start()
         for sock in launch.sockets:
             nursery.start_soon(fleet.handover.run, sock)
-        reloader = Reloader(launch.read, lambda new: watcher.take(fleet, new, nursery), watcher.keep)
+        own = launch.own_files(fleet.state, fleet.journal)
+        reloader = Reloader(launch.read, lambda new: watcher.take(fleet, new, nursery), watcher.keep, own)
         async with AsyncExitStack() as stack:
             keeper = launch.keeper()
             keeper.reload = _reload(fleet, reloader)
