@@ -207,7 +207,7 @@ class Scheduler:
     def waiting(self, call_id: CallId, now_ns: int) -> Waiting | None:
         """Return how a queued call stands; None: it is not in the queue."""
         waiter = self.state.waiting(call_id)
-        return waiting(waiter, now_ns) if waiter is not None else None
+        return waiting(self.state, waiter, now_ns) if waiter is not None else None
 
     def beliefs(self) -> Beliefs:
         """Return what is learned, to be kept beyond the end of the process. O(size of the policy)."""

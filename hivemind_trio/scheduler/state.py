@@ -69,6 +69,7 @@ from hivemind_trio.scheduler.queueing.agent import AgentState, LimitedAgents
 from hivemind_trio.scheduler.queueing.agent_windows import AgentWindowTable
 from hivemind_trio.scheduler.queueing.drain_rate import RETRY_MAX_NS
 from hivemind_trio.scheduler.queueing.job_priority import JobOrdering
+from hivemind_trio.scheduler.queueing.pauses import Pauses
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from hivemind_trio.scheduler.queueing.sessions import SessionTable
 from hivemind_trio.scheduler.sharing.window_credits import WindowCredits
@@ -145,8 +146,8 @@ class SchedulerState:
     """Calls that have arrived meanwhile. The time that it takes, and the listener, bound their number."""
     behind: bool = attrs.field(default=False, init=False)
     """More calls are to be decided again than one event may: time goes on with them at once."""
-    paused: dict[tuple[Pausable, str], None] = attrs.field(factory=dict, init=False)
-    """Kind and name of what an operator holds back."""
+    pauses: Pauses = attrs.field(factory=Pauses, init=False)
+    """What operators hold back."""
     shares: Mapping[str, int] | None = attrs.field(default=None, init=False)
     """Provider -> slots of this node; None: it is the only node."""
     _shares_until_ns: int | None = attrs.field(default=None, init=False)
@@ -288,9 +289,9 @@ class SchedulerState:
     def pause(self, kind: Pausable, name: str, *, paused: bool) -> None:
         """Hold back the calls of a provider, lane or agent, or no longer."""
         if paused:
-            self.paused[kind, name] = None
+            self.pauses.begin((kind, name), self.now_ns)
         else:
-            self.paused.pop((kind, name), None)
+            self.pauses.end((kind, name), self.now_ns)
         match kind:
             case Pausable.PROVIDER:
                 for pool in self.accounts.get(name, ()) or ((self.pools[name],) if name in self.pools else ()):
@@ -303,17 +304,25 @@ class SchedulerState:
                     if agent.name == name:
                         agent.pause(self._agent_closed(agent))
 
+    def pausable(self, waiter: WaitingCall) -> Iterator[tuple[Pausable, str]]:
+        """Yield whatever an operator can pause to hold back the call."""
+        place = waiter.place
+        for name in {place.pool.name: None, place.pool.name.partition(".")[0]: None}:
+            yield Pausable.PROVIDER, name
+        yield Pausable.LANE, place.lane.name
+        yield Pausable.AGENT, place.agent.name
+
     def _is_paused(self, pool: str) -> bool:
         """Return True if an operator holds back a provider, or the one that it is an account of."""
-        return any((Pausable.PROVIDER, name) in self.paused for name in (pool, pool.partition(".")[0]))
+        return any((Pausable.PROVIDER, name) in self.pauses for name in (pool, pool.partition(".")[0]))
 
     def _close_lanes(self) -> None:
         for pool in self.pools.values():
             for name, lane in pool.lanes.items():
-                lane.slots.close(Reason.PAUSED if (Pausable.LANE, name) in self.paused else None)
+                lane.slots.close(Reason.PAUSED if (Pausable.LANE, name) in self.pauses else None)
 
     def _agent_closed(self, agent: AgentState) -> Reason | None:
-        return Reason.PAUSED if (Pausable.AGENT, agent.name) in self.paused else None
+        return Reason.PAUSED if (Pausable.AGENT, agent.name) in self.pauses else None
 
     def _rename(self, renames: Renames) -> None:
         """Every counter, by the name that it has from now on. What is in flight gives back to it all the same."""
@@ -324,7 +333,7 @@ class SchedulerState:
             self._shares_then = renames.rekeyed("provider", dict(self._shares_then))
         self.jobs.rename(renames)
         self.homes.rename(renames)
-        self.paused = {(kind, renames.swapped(kind.value, name)): None for kind, name in self.paused}
+        self.pauses.rename(renames)
         for pool in self.pools.values():
             pool.rename(renames)
         self.pools = renames.rekeyed("provider", self.pools)
@@ -864,7 +873,7 @@ class SchedulerState:
                 for pool in self.pools.values()
                 if pool.declared or pool.slots.held
             },
-            paused=tuple(self.paused),
+            paused=self.pauses.of_now(),
             lanes_waiting={name: self.room.in_lane(name) for name in self.program.lanes},
             agent_limits=tuple(self.agent_windows.snapshots(self.now_ns)),
             agents=len(self._agents),

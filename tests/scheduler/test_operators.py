@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.model import Api, Outcome, Reason, Request
-from hivemind_trio.policy import Program
+from hivemind_trio.policy import Program, Renames
 from hivemind_trio.scheduler import (
     AttemptResult,
     CallId,
@@ -26,11 +26,13 @@ from hivemind_trio.scheduler import (
     QueuedCall,
     SpendingSet,
 )
+from hivemind_trio.scheduler.queueing.pauses import NAMES_MAX, PAST_MAX, Pauses
 from tests.support.policies import compiled
 from tests.support.programs import SECOND_NS, agent, lane, program, provider
 
 from .driver import Driver
 
+PROVIDER = 'provider p { api anthropic; base "http://127.0.0.1:1"; key env(K) }\n'
 PROVIDERS, LANES, AGENTS = ("p", "q"), ("fast", "slow"), ("ci", "dev")
 
 
@@ -81,6 +83,74 @@ def test_what_is_paused_waits_until_it_is_resumed(kind: Pausable, name: str) -> 
     assert driver.granted == [running, other, held]
     assert driver.grant(held).reason is Reason.PAUSED
     assert not driver.rest.paused
+
+
+@pytest.mark.parametrize(("kind", "name"), TARGETS)
+@pytest.mark.parametrize("paused_s", [9, 1])
+def test_a_call_has_waited_for_a_pause_that_was_the_longer_part(kind: Pausable, name: str, paused_s: int) -> None:
+    driver = Driver(house())
+    wishes: dict[str, Any] = {"agent": "unknown" if name == "x" else "dev", "provider": "p", "lane": "slow"}
+    running = driver.calls(3, provider="p", lane="fast")
+    held = driver.call("x", **wishes)
+    driver.at((10 - paused_s) * SECOND_NS)
+    pause(driver, kind, name)
+    assert reasons(driver) == [Reason.PAUSED]
+    later = driver.call("z", provider="p", lane="fast", agent="ci")
+    driver.end(running[0])
+    driver.at(10 * SECOND_NS)
+    pause(driver, kind, name, paused=False)
+    for one in (*running[1:], later):
+        if one in driver.granted:
+            driver.end(one)
+
+    others = (Reason.TURN, Reason.PROVIDER_CONCURRENCY)
+    assert driver.grant(held).reason in ((Reason.PAUSED,) if paused_s > 5 else others)
+
+
+def test_a_call_that_arrived_in_a_short_pause_has_waited_for_its_slot() -> None:
+    driver = Driver(house())
+    running = driver.calls(2, provider="q", lane="fast", agent="dev")
+    pause(driver, Pausable.PROVIDER, "q")
+    held = driver.call(provider="q", lane="slow")
+    driver.at(SECOND_NS)
+    pause(driver, Pausable.PROVIDER, "q", paused=False)
+    driver.at(9 * SECOND_NS)
+    for one in running:
+        driver.end(one)
+
+    assert driver.grant(held).reason is Reason.PROVIDER_CONCURRENCY
+
+
+def test_the_time_of_a_pause_counts_once_whatever_was_paused_and_under_its_new_name() -> None:
+    pauses = Pauses()
+    lane, agent = (Pausable.LANE, "old"), (Pausable.AGENT, "ci")
+    pauses.begin(lane, 10)
+    pauses.begin(lane, 12)  # it is paused already
+    pauses.begin(agent, 15)
+    pauses.end(lane, 20)
+    pauses.end(lane, 21)
+    before = compiled(PROVIDER + "lane old { weight 2 }")
+    pauses.rename(Renames.between(before, compiled(PROVIDER + "lane new was old { weight 2 }")))
+    both = [(Pausable.LANE, "new"), agent]
+
+    assert pauses.length_ns(both, 0, 30) == 20
+    assert [pauses.length_ns(both, *span) for span in ((0, 12), (12, 18), (18, 25))] == [2, 6, 7]
+    assert pauses.length_ns([lane], 0, 30) == 0
+    assert pauses.of_now() == (agent,)
+
+
+def test_no_more_pauses_are_kept_than_are_needed() -> None:
+    pauses = Pauses()
+    for number in range(NAMES_MAX + 9):
+        pauses.begin((Pausable.AGENT, f"agent-{number}"), number)
+        pauses.end((Pausable.AGENT, f"agent-{number}"), number + 1)
+    for number in range(1_000, 1_000 + PAST_MAX + 9):
+        pauses.begin((Pausable.LANE, "slow"), number * 2)
+        pauses.end((Pausable.LANE, "slow"), number * 2 + 1)
+
+    assert pauses.length_ns([(Pausable.AGENT, "agent-0")], 0, 10**9) == 0
+    assert pauses.length_ns([(Pausable.AGENT, f"agent-{NAMES_MAX}")], 0, 10**9) == 1
+    assert pauses.length_ns([(Pausable.LANE, "slow")], 0, 10**9) == PAST_MAX
 
 
 @pytest.mark.parametrize(("kind", "name"), TARGETS[:3])

@@ -47,7 +47,7 @@ def dispatch(
             continue
         waiter = books.room.waiters[turn.waiter.call.id]
         place = waiter.place
-        reason = waited_for(waiter, freed, books.now_ns)
+        reason = waited_for(books, waiter, freed, books.now_ns)
         place.pool.take_turn(turn)
         books.room.leave(waiter)
         place.pool.pace.on_turn(books.now_ns, place.pool.waiting)
@@ -77,7 +77,7 @@ def _granted_beyond(books: SchedulerState, waiter: WaitingCall, freed: AgentStat
     """Grant a call that an operator lets through. Its lane and agent are charged as for any other."""
     del books.let_through[waiter.call.id]
     place = waiter.place
-    reason = waited_for(waiter, freed, books.now_ns)
+    reason = waited_for(books, waiter, freed, books.now_ns)
     waiter.treatment = let_through(waiter.treatment)
     books.room.leave(waiter)
     place.pool.take_at_once(waiter, place.lane)

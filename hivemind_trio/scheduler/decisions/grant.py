@@ -80,21 +80,25 @@ class Waiting:
     waited_ns: int
 
 
-def waiting(waiter: WaitingCall, now_ns: int) -> Waiting:
+def waiting(books: SchedulerState, waiter: WaitingCall, now_ns: int) -> Waiting:
     """Return how a queued call stands."""
     waited_ns = waiter.waited_ns + now_ns - waiter.since_ns
-    reason = waited_for(waiter, None, now_ns)
+    reason = waited_for(books, waiter, None, now_ns)
     return Waiting(treatment=waiter.treatment, reason=reason, words=wait_of(waiter, reason), waited_ns=waited_ns)
 
 
-def waited_for(waiter: WaitingCall, freed: AgentState | None, now_ns: int) -> Reason:
+def waited_for(books: SchedulerState, waiter: WaitingCall, freed: AgentState | None, now_ns: int) -> Reason:
     """Return the limit that blocked the call last, as far as known without tracking every waiter.
 
-    `AGENT_FULL` if it is its agent's slot that has just come back; `TURN` if its provider was full when it arrived and
-    has since let a later call go before it; a hold, a budget or its write to disk only if it has waited for that
-    longer than in the line afterwards; else what it lacked when it arrived, or when the last policy was loaded.
+    `PAUSED` if an operator held it back for the longer part of its wait; `AGENT_CONCURRENCY` if it is its agent's slot
+    that has just come back; `TURN` if its provider was full when it arrived and has since let a later call go before
+    it; a hold, a budget or its write to disk only if it has waited for that longer than in the line afterwards; else
+    what it lacked when it arrived, or when the last policy was loaded.
     """
     place = waiter.place
+    paused_ns = books.pauses.length_ns(books.pausable(waiter), waiter.since_ns, now_ns)
+    if 2 * paused_ns >= now_ns - waiter.since_ns and (paused_ns or waiter.blocked is Reason.PAUSED):
+        return Reason.PAUSED
     if place.agent is freed:
         return Reason.AGENT_CONCURRENCY
     if waiter.attempts:
@@ -103,7 +107,7 @@ def waited_for(waiter: WaitingCall, freed: AgentState | None, now_ns: int) -> Re
     in_line_longer = claimed_ns is not None and now_ns - claimed_ns > claimed_ns - waiter.since_ns
     if waiter.blocked is Reason.HELD and waiter.released_ns is not None:
         in_line_longer = now_ns - waiter.released_ns > waiter.released_ns - waiter.since_ns
-    if waiter.blocked in (Reason.PROVIDER_CONCURRENCY, Reason.AGENT_CONCURRENCY) or (
+    if waiter.blocked in (Reason.PROVIDER_CONCURRENCY, Reason.AGENT_CONCURRENCY, Reason.PAUSED) or (
         waiter.blocked in (Reason.BUDGET, Reason.STORE_WRITE, Reason.HELD) and in_line_longer
     ):
         # An agent that has had room since it arrived: then it was the provider's room that was missing.

@@ -33,7 +33,7 @@ def occupancy(books: SchedulerState, now_ns: int) -> Occupancy:
 
 
 def _queued(books: SchedulerState, waiter: WaitingCall, now_ns: int) -> QueuedCall:
-    reason = _reason(waiter, now_ns)
+    reason = _reason(books, waiter, now_ns)
     is_let_through = waiter.call.id in books.let_through
     return QueuedCall(
         call_id=waiter.call.id,
@@ -50,13 +50,13 @@ def _queued(books: SchedulerState, waiter: WaitingCall, now_ns: int) -> QueuedCa
     )
 
 
-def _reason(waiter: WaitingCall, now_ns: int) -> Reason:
+def _reason(books: SchedulerState, waiter: WaitingCall, now_ns: int) -> Reason:
     """Return the limit that blocks it now: a pause, or of a call in line the slot that it lacks, if it lacks one."""
     place = waiter.place
     if Reason.PAUSED in (place.pool.slots.closed, place.lane.slots.closed, place.agent.slots.closed):
         return Reason.PAUSED  # whatever else it lacks, only an operator can end that
     lacks = place.lacks() if waiter.in_line else Reason.NONE
-    return waited_for(waiter, None, now_ns) if lacks is Reason.NONE else lacks
+    return waited_for(books, waiter, None, now_ns) if lacks is Reason.NONE else lacks
 
 
 def _not_before_ns(waiter: WaitingCall, reason: Reason) -> int | None:
