@@ -307,6 +307,8 @@ async def test_operators_act_by_keyboard_and_a_wrong_key_does_nothing(
             await browser.press("ENTER")
             await browser.until("document.querySelector('#notices').innerText.includes('paused')")
             assert [one["name"] for one in (await control.get("/v1/paused")).json()["paused"]] == ["sim"]
+            assert await browser.texts("#notices code") == ["sim", "hivemind-trio resume provider sim"]
+            assert "`" not in await browser.text("#notices")
             await browser.press("p")
             await browser.until("!document.querySelector('#notices').innerText.includes('paused')")
 

@@ -2,7 +2,7 @@
 
 import { counted } from "./format.js";
 import { ask, state } from "./feed.js";
-import { h } from "./dom.js";
+import { h, words } from "./dom.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -27,7 +27,7 @@ function confirm(title, text, yes, no, destroys) {
 /** Say what went wrong, where the content begins. */
 export function problem(text) {
   $("problem")?.remove();
-  $("main").prepend(h("p", { id: "problem", role: "alert" }, text));
+  $("main").prepend(h("p", { id: "problem", role: "alert" }, words(text)));
   setTimeout(() => $("problem")?.remove(), 10_000);
 }
 

@@ -1,7 +1,7 @@
 // The page of one call: its story if it is over, why it waits if it is not.
 
 import { cancelCall, firstCall } from "./actions.js";
-import { h, put, svg } from "./dom.js";
+import { h, put, svg, words } from "./dom.js";
 import { ask } from "./feed.js";
 import { clock, counted, money, short, span, until, whole } from "./format.js";
 
@@ -64,7 +64,7 @@ async function draw(main) {
     put(main, ...over(id, told.story));
   } catch (error) {
     if (shown.id !== id) return;
-    put(main, ...head(id, null, "", copyId(id)), known ? facts(ofCall(known)) : null, h("p", { class: "empty" }, error.message));
+    put(main, ...head(id, null, "", copyId(id)), known ? facts(ofCall(known)) : null, h("p", { class: "empty" }, words(error.message)));
     if (known) shown.again = setTimeout(() => shown.id === id && draw(main), 3000); // the journal is written in batches
   }
 }
@@ -100,7 +100,7 @@ function inProgress(found) {
     ...head(call.id, call.state, kind,
       waits ? h("button", { type: "button", "data-act": "first", onclick: () => firstCall(call.id) }, "Let through") : null,
       h("button", { type: "button", "data-act": "cancel", class: "danger", onclick: () => cancelCall(call.id) }, "Cancel"), copyId(call.id)),
-    h("p", { class: "lede" }, h("b", {}, call.agent === "unknown" ? call.caller : call.agent), ` has waited ${span(call.waited_s)} of ${span(call.age_s)}: ${found.text}`),
+    h("p", { class: "lede" }, h("b", {}, call.agent === "unknown" ? call.caller : call.agent), words(` has waited ${span(call.waited_s)} of ${span(call.age_s)}: ${found.text}`)),
     h("div", { class: "grid" },
       h("section", {}, h("div", { class: "head" }, h("h2", {}, "Now")), facts([
         ["place", place], ["starts", starts ? until(starts) : ""], ["rejected", call.deadline_at ? `if it still waits ${until(call.deadline_at)}` : ""],
@@ -165,9 +165,9 @@ function over(id, story) {
       h("section", {}, h("div", { class: "head" }, h("h2", {}, "Story"), h("span", { class: "end" }, "from the journal")),
         h("ol", { class: "story" }, events(story).map(([at, kind, title, text, end]) => h("li", { class: kind },
           h("time", {}, clock(new Date(begun + at * 1000))), h("span", { class: "at" }, span(Math.max(0, at))), h("span", { class: "dot", "aria-hidden": "true" }),
-          h("span", {}, h("b", {}, title), text ? h("small", {}, text) : null), h("span", {}, end))))),
+          h("span", {}, h("b", {}, title), text ? h("small", {}, words(text)) : null), h("span", {}, end))))),
       h("div", {},
-        story.faster ? h("section", {}, h("div", { class: "head" }, h("h2", {}, "What would have made it faster")), h("p", { class: "lede" }, story.faster)) : null,
+        story.faster ? h("section", {}, h("div", { class: "head" }, h("h2", {}, "What would have made it faster")), h("p", { class: "lede" }, words(story.faster))) : null,
         h("section", {}, h("div", { class: "head" }, h("h2", {}, "Facts")), facts([
           ["arrived", new Date(begun).toLocaleString("en-GB")],
           ["agent", story.agent], ["caller", story.caller], ["team", story.team === "none" ? "" : story.team], ["job", story.job], ["model", story.model],

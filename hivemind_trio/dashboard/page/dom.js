@@ -15,6 +15,9 @@ function fill(element, properties, children) {
 /** An element. Texts are texts: nothing that a caller says is read as HTML. */
 export const h = (tag, properties = {}, ...children) => fill(document.createElement(tag), properties, children);
 
+/** A text of the proxy, as children of an element: what stands between backticks is code. */
+export const words = (text) => text.split(/`([^`]+)`/).map((part, place) => (place % 2 ? h("code", {}, part) : part));
+
 export const svg = (tag, properties = {}, ...children) => fill(document.createElementNS(SVG, tag), properties, children);
 
 /** Put children in place of what is there, unless they look the same; what has the focus keeps it. */

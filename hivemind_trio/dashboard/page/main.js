@@ -2,7 +2,7 @@
 
 import { allPaused, problem, toggleAll } from "./actions.js";
 import * as call from "./call.js";
-import { put, h } from "./dom.js";
+import { put, h, words } from "./dom.js";
 import { connect, connection, onChange, state } from "./feed.js";
 import { clock, span } from "./format.js";
 import * as overview from "./overview.js";
@@ -44,7 +44,7 @@ function header() {
   $("pause-all").hidden = false;
   $("pause-all").textContent = allPaused() ? "Resume all" : "Pause all";
   document.title = now.waiting ? `${now.waiting} waiting · hivemind-trio` : "hivemind-trio";
-  put($("notices"), now.notices.map((one) => h("p", {}, one.text)));
+  put($("notices"), now.notices.map((one) => h("p", {}, words(one.text))));
 }
 
 /** Say how old the figures are, and when a lost connection is tried again. */
@@ -58,7 +58,7 @@ function pulse() {
     const next = retryAt === null ? "trying now" : `next try in ${Math.max(0, Math.ceil((retryAt - Date.now()) / 1000))} s`;
     const since = at === null ? "The proxy does not answer" : `No connection to the proxy: these are the figures of ${clock(new Date(at))}`;
     const text = `${since}; ${next}. If your session has ended, \`hivemind-trio dashboard\` prints a new link.`;
-    if ($("banner").textContent !== text) $("banner").textContent = text;
+    put($("banner"), words(text));
   }
   document.querySelectorAll("main button[data-act], #pause-all").forEach((one) => (one.disabled = stale));
 }

@@ -2,7 +2,7 @@
 
 import { cancelRow, isPaused, letThrough, togglePause } from "./actions.js";
 import { HourChart } from "./chart.js";
-import { bar, h, put, rows, svg } from "./dom.js";
+import { bar, h, put, rows, svg, words } from "./dom.js";
 import { state } from "./feed.js";
 import { amount, clock, counted, moment, money, per, percent, short, span, until, whole } from "./format.js";
 
@@ -138,7 +138,7 @@ function waits() {
     const line = h("tr", { tabindex: 0 },
       h("th", { scope: "row", "data-label": "" }, h("b", {}, row.lane)),
       h("td", { class: "num" }, h("span", { class: "count" }, whole(row.n))),
-      h("td", { class: "whole" }, h("b", {}, row.reason.replaceAll("-", " ")), h("small", {}, row.text),
+      h("td", { class: "whole" }, h("b", {}, row.reason.replaceAll("-", " ")), h("small", {}, words(row.text)),
         h("small", {}, `${counted(row.agents, "agent")}${row.provider ? `, ${row.provider}` : ""}`)),
       h("td", {}, starts(row), h("small", {}, `oldest has waited ${span(row.oldest_s)}`)),
       h("td", {}, h("div", { class: "act" },
@@ -364,8 +364,8 @@ function change() {
   const found = state.advice;
   if (!found) return;
   $("change-sum").textContent = found.at ? `simulated at ${clock(new Date(found.at))}` : "";
-  $("change-text").textContent = `${found.text[0].toUpperCase()}${found.text.slice(1)}.`;
-  put($("change-list"), found.advice.map((one) => h("li", {}, one.text)));
+  put($("change-text"), words(`${found.text[0].toUpperCase()}${found.text.slice(1)}.`));
+  put($("change-list"), found.advice.map((one) => h("li", {}, words(one.text))));
   $("change-basis").textContent = found.state === "ready"
     ? `${counted(found.calls, "call")} over ${span(found.span_s)}, replayed with each of ${whole(found.tried)} limits lifted by half, one at a time.` : "";
 }

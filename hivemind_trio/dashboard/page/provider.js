@@ -3,7 +3,7 @@
 
 import { isPaused, letThrough, togglePause } from "./actions.js";
 import { HourChart } from "./chart.js";
-import { h, put } from "./dom.js";
+import { h, put, words } from "./dom.js";
 import { ask, state } from "./feed.js";
 import { counted, moment, per, percent, short, span, until, whole } from "./format.js";
 
@@ -120,7 +120,7 @@ function waits() {
   put($("provider-wait-rows"), mine.map((row) => {
     const first = row.first.p50_at ?? row.next_at;
     return h("tr", {}, h("th", { scope: "row" }, row.lane), h("td", { class: "num", "data-label": "calls" }, whole(row.n)),
-      h("td", { class: "whole" }, h("b", {}, row.reason.replaceAll("-", " ")), h("small", {}, row.text)),
+      h("td", { class: "whole" }, h("b", {}, row.reason.replaceAll("-", " ")), h("small", {}, words(row.text))),
       h("td", { "data-label": "starts" }, first ? until(first) : "when a call ends"),
       h("td", {}, h("button", {
         type: "button", "data-act": `through-${row.lane}-${row.reason}`, onclick: () => letThrough(row),
