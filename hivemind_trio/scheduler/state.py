@@ -147,7 +147,7 @@ class SchedulerState:
     behind: bool = attrs.field(default=False, init=False)
     """More calls are to be decided again than one event may: time goes on with them at once."""
     pauses: Pauses = attrs.field(factory=Pauses, init=False)
-    """What operators hold back."""
+    """Pauses of operators."""
     shares: Mapping[str, int] | None = attrs.field(default=None, init=False)
     """Provider -> slots of this node; None: it is the only node."""
     _shares_until_ns: int | None = attrs.field(default=None, init=False)
