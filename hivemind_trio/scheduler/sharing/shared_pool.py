@@ -1,6 +1,6 @@
 """The store's rule for one pool of slots: whatever is asked, no more is granted than there is.
 
-This is the model of the script that Redis runs (`store/fleet/sync.lua`): both answer every history alike.
+This is the model of the script that Redis runs (`SYNC` in `store/fleet/scripts.py`): both answer every history alike.
 """
 
 from __future__ import annotations
