@@ -521,7 +521,6 @@ class SchedulerState:
             treatment=waiter.treatment,
             place=place,
             granted_ns=self.now_ns,
-            agent_granted_ns=place.agent.granted_ns,
             waited_ns=waiter.waited_ns + self.now_ns - waiter.since_ns,
             claim=waiter.claim,
             started=waiter.started if place.start_cost is NOTHING else (self.now_ns, place.start_cost),

@@ -26,8 +26,6 @@ class RunningCall:
     treatment: Decision
     place: Placement
     granted_ns: int
-    agent_granted_ns: int
-    """When its agent was granted a call before it; before 0: never."""
     waited_ns: int
     """In all, before this attempt."""
     claim: Reservation

@@ -45,8 +45,6 @@ def settle(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> 
     elif usage is not None:
         pool.estimates.learn(place.request, pool.api, usage)
     place.share.settle(flight.share_ns, pool.share_ns(quotas, had, lasted_ns))
-    if (ended.unsent or turned_away(ended)) and place.agent.granted_ns == flight.granted_ns:
-        place.agent.granted_ns = flight.agent_granted_ns  # it has had nothing: an overdue call keeps its turn
     if not ended.unsent:
         pool.on_lasted(lasted_ns)
     if usage is not None:

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hivemind_trio.model import Outcome
-from hivemind_trio.policy import Dimension, Jitter, Objective, RateLimitSettings, RetrySettings, Window
-from hivemind_trio.scheduler import REMAINING, AttemptResult
+from hivemind_trio.policy import Dimension, Objective, RateLimitSettings, Window
+from hivemind_trio.scheduler import REMAINING
 from hivemind_trio.scheduler.calls.waiting_call import PATIENCE_NS
 from hivemind_trio.scheduler.limits.rate_limits import CLAIM_AFTER_NS
 from hivemind_trio.scheduler.queueing.lane import OVERDUE_ONE_IN
@@ -57,28 +56,6 @@ def test_a_flood_of_higher_priority_delays_and_does_not_stop(
         driver.end(driver.granted[-limit])
         turns = -(-sum(weights) // weights[0])
         assert seconds <= PATIENCE_NS // SECOND_NS + OVERDUE_ONE_IN * (before + 2) * turns + limit, "it starves"
-
-
-@pytest.mark.parametrize(
-    ("outcome", "again"),
-    [(Outcome.OVERLOADED, True), (Outcome.CONCURRENCY, True), (Outcome.UNREACHABLE, True), (Outcome.FAILED, False)],
-)
-def test_an_overdue_call_that_is_turned_away_keeps_its_turn(outcome: Outcome, again: bool) -> None:
-    retry = RetrySettings(attempts=3, first_ns=SECOND_NS, last_ns=SECOND_NS, jitter=Jitter.NONE, ratio=1.0)
-    driver = Driver(program(providers=[provider(limit=1)], lanes=[lane("a")], retries=[retry]))
-    other = driver.call(lane="a", priority=9)
-    victim = driver.call("victim", lane="a")
-    others = driver.calls(4, lane="a", priority=9)
-    driver.now_ns = PATIENCE_NS
-    driver.end(other)
-    assert driver.granted[-1] == victim
-
-    driver.end(victim, AttemptResult(outcome=outcome, status=500))
-    assert driver.granted[-1] == others[0], "it rests"
-    driver.at(driver.now_ns + 2 * SECOND_NS)
-    driver.end(others[0])
-
-    assert driver.granted[-1] == (victim if again else others[1])
 
 
 @pytest.mark.slow
