@@ -8,6 +8,7 @@ from typing import Final, final
 
 import attrs
 
+from hivemind_trio.model import shown_credential
 from hivemind_trio.policy import Program, ProviderSettings, TokenEstimate
 from hivemind_trio.scheduler import AimdSnapshot, BucketSnapshot, GateSnapshot, PoolSnapshot
 
@@ -164,7 +165,7 @@ def _plans(proxy: Operated, provider: str) -> Iterable[PlanView]:
     found = [(window, plan) for plan in proxy.engine.plans(provider) for window in plan.windows]
     for window, plan in sorted(found, key=lambda one: -one[0].used):
         yield PlanView(
-            account=plan.account[:8] or None,
+            account=shown_credential(plan.account) or None,
             window=window.name,
             span=str(window.span),
             models=window.models or None,

@@ -10,6 +10,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from hivemind_trio.model import shown_credential
 from hivemind_trio.store import CallStory, JournalError, PlanRow, questioned, story_named
 
 from .operated import Operated
@@ -88,7 +89,7 @@ def plan_objects(rows: Sequence[PlanRow]) -> list[dict[str, Any]]:
     return [
         {
             "provider": row.provider,
-            "account": row.account or None,
+            "account": shown_credential(row.account) or None,
             "window": row.window,
             "span": row.span,
             "models": row.models or None,

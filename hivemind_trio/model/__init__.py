@@ -26,4 +26,5 @@ from .request import CountedBy as CountedBy
 from .request import Request as Request
 from .secret import SecretRef as SecretRef
 from .secret import SecretSource as SecretSource
+from .secret import shown_credential as shown_credential
 from .usage import Usage as Usage

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import final
+from typing import Final, final
 
 import attrs
+
+CREDENTIAL_NAME: Final = 8
+"""Characters of a credential's name that are shown."""
 
 
 class SecretSource(Enum):
@@ -31,3 +34,8 @@ class SecretRef:
         if self.source is SecretSource.ENV:
             return f"env({self.name})"
         return f'file("{self.name}")'
+
+
+def shown_credential(name: str) -> str:
+    """Return the name of a credential (a keyed hash) as every place shows it: journal, log, status and callers."""
+    return name[:CREDENTIAL_NAME]

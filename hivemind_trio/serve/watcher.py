@@ -11,7 +11,7 @@ import trio
 
 from hivemind_trio.admin import ReloadResult
 from hivemind_trio.control import SocketUnavailable
-from hivemind_trio.model import SecretRef
+from hivemind_trio.model import SecretRef, shown_credential
 from hivemind_trio.policy import (
     Change,
     Measure,
@@ -365,7 +365,7 @@ class Watcher:
                     window=f"{window.span} ({window.name})",
                     used_percent=window.used // 10_000,
                     resets_s=None if window.resets_ns is None else (window.resets_ns - now_ns) // 1_000_000_000,
-                    account=change.account[:8] or None,
+                    account=shown_credential(change.account) or None,
                 )
             )
 

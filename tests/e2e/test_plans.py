@@ -46,9 +46,9 @@ async def ask(proxy: Proxy, credential: str = "mine", model: str = "claude-sonne
 async def test_a_plan_is_on_answers_in_log_journal_and_explain_and_outlives_a_restart(tmp_path: Path) -> None:
     plan = PlanProvider(used={"5h": 0.93, "7d": 0.61})
     journal = tmp_path / "j"
-    with providing(plan) as url:
+    with providing(plan) as url, own_runtime() as env:
         path = policy(tmp_path, url)
-        async with serving("--policy", path, "--journal", journal) as proxy:
+        async with serving("--policy", path, "--journal", journal, env=env) as proxy:
             first = await ask(proxy)
             assert re.fullmatch(SHOWN, first.headers["x-hivemind-plan"])
             crossed = [await proxy.says("plan_share_crossed", times) for times in (1, 2)]
@@ -57,6 +57,9 @@ async def test_a_plan_is_on_answers_in_log_journal_and_explain_and_outlives_a_re
                 ("week (7d)", 61),
             ]
             assert crossed[0]["resets_s"] == pytest.approx(18_000, abs=60)
+            (claude,) = (await found(env, "status"))["providers"]
+            name = crossed[0]["account"]
+            assert {one["account"] for one in claude["plans"]} == {name}
             await ask(proxy)
             assert len(proxy.of("plan_share_crossed")) == 2
             plan.used = {}
@@ -73,15 +76,16 @@ async def test_a_plan_is_on_answers_in_log_journal_and_explain_and_outlives_a_re
     shown = await trio.to_thread.run_sync(
         lambda: run.invoke(main, ["explain", first.headers["x-hivemind-call"], "--journal", str(journal)])
     )
-    assert re.search(r"plan +session 93% resets [^;]+; week 61% resets", shown.stdout), shown.output
+    line = rf"plan +session 93% resets [^;]+; week 61% resets .+ \(credential {name}\)"
+    assert re.search(line, shown.stdout), shown.output
     used = await trio.to_thread.run_sync(lambda: run.invoke(main, ["usage", "--journal", str(journal), "--json"]))
     plans = json.loads(used.stdout)["plans"]
-    assert [(one["provider"], one["span"], one["used"]) for one in plans] == [
-        ("claude", "session", 0.93),
-        ("claude", "week", 0.61),
+    assert [(one["provider"], one["account"], one["span"], one["used"]) for one in plans] == [
+        ("claude", name, "session", 0.93),
+        ("claude", name, "week", 0.61),
     ]
     table = await trio.to_thread.run_sync(lambda: run.invoke(main, ["usage", "--journal", str(journal)]))
-    assert re.search(r"plan of claude \(credential \w+\): session 93%", table.stdout)
+    assert f"plan of claude (credential {name}): session 93%" in table.stdout
 
 
 async def test_while_a_plan_is_used_up_its_account_has_the_answer_of_its_provider(tmp_path: Path) -> None:

@@ -32,12 +32,19 @@ def _window(row: PlanRow, at_ns: int) -> str:
     return f"{used}, began anew {shown}" if row.resets_wall_ns <= at_ns else f"{used} resets {shown}"
 
 
+def credential_text(account: str) -> str:
+    """Return whose plan it is behind its provider; nothing for that of the provider's key."""
+    from hivemind_trio.model import shown_credential
+
+    return f" (credential {shown_credential(account)})" if account else ""
+
+
 def plan_lines(rows: Sequence[PlanRow]) -> list[str]:
-    """Return a line for each account: `plan of claude (credential 1a2b3c): session 93% ...`."""
+    """Return a line for each account: `plan of claude (credential 1a2b3c4d): session 93% ...`."""
     accounts: dict[tuple[str, str], list[PlanRow]] = {}
     for row in rows:
         accounts.setdefault((row.provider, row.account), []).append(row)
     return [
-        f"plan of {provider}{f' (credential {account})' if account else ''}: {plan_text(of_account)}"
+        f"plan of {provider}{credential_text(account)}: {plan_text(of_account)}"
         for (provider, account), of_account in accounts.items()
     ]

@@ -14,7 +14,7 @@ from hivemind_trio.cli.table import aligned
 
 from .find import asked, journal_of, journals, moment_ns
 from .live_call import show_live
-from .plans import plan_text
+from .plans import credential_text, plan_text
 
 if TYPE_CHECKING:
     from hivemind_trio.scheduler import SessionFacts
@@ -89,6 +89,11 @@ def _input(story: CallStory) -> str:
     return f"about {story.tokens_counted:,} input by the {story.counted_by}, {story.tokens_in:,} by its bytes"
 
 
+def _plan(story: CallStory) -> str:
+    ended_ns = story.wall_ns + (story.total_ns or 0)
+    return plan_text(story.plan, ended_ns) + credential_text(story.plan[0].account)
+
+
 def _text(story: CallStory) -> str:
     from hivemind_trio.admin import advice
 
@@ -105,7 +110,7 @@ def _text(story: CallStory) -> str:
         ("lane", story.lane or "none"),
         ("policy", story.policy[:8] or "unknown"),
         ("decided by", _deciders(story)),
-        *([("plan", plan_text(story.plan, story.wall_ns + (story.total_ns or 0)))] if story.plan else []),
+        *([("plan", _plan(story))] if story.plan else []),
     ]
     text = "".join(f"{' '.join(row).rstrip()}\n" for row in aligned(rows))
     lines = [f"  {seconds(0):>9}  arrived"]

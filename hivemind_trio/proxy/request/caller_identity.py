@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 import attrs
 
 from hivemind_trio.dialects import CREDENTIAL_HEADERS, CREDENTIAL_PARAMETERS
-from hivemind_trio.model import SecretRef
+from hivemind_trio.model import SecretRef, shown_credential
 from hivemind_trio.policy import Clue, Program
 
 from .header_filter import Headers
@@ -160,7 +160,7 @@ def caller(
         identify: What may tell them apart, in order.
         key: Of aliases.
     """
-    scope = presented.alias(key)[:8] if presented is not None else "-"
+    scope = shown_credential(presented.alias(key)) if presented is not None else "-"
     for clue in identify:
         name = _by(clue, headers, claims, user, peer)
         if name is not None:

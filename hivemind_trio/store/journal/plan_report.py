@@ -18,7 +18,7 @@ class PlanRow:
 
     provider: str
     account: str
-    """Equal within a session where credentials are; empty: the provider's key."""
+    """Name of the caller's credential; empty: the provider's key."""
     window: str
     """As the provider calls it."""
     span: str

@@ -189,7 +189,7 @@ def _calls(database: sqlite3.Connection, chosen: CallFilter) -> list[RecordedCal
             agent=agents.get(key, ""),
             job=row["job"],
             prefix=row["prefix"],
-            credential=row["credential"] and f"{row['session']}/{row['credential']}",
+            credential=row["credential"],
             again=row["again"],
             needs_slot=bool(row["needs_slot"]),
             attempts=tuple(attempts.get(key, ())),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from hashlib import blake2b
 from itertools import islice
 from typing import Final
 
@@ -50,6 +49,10 @@ def told(words: Mapping[str, str], allowed: frozenset[str]) -> dict[str, str]:
     return dict(islice(harmless, WORDS_MAX))
 
 
-def alias(credential: str, salt: bytes) -> str:
-    """Return a name of a credential for one session; without the salt no credential can be tried on it."""
-    return blake2b(credential.encode(), key=salt, digest_size=6).hexdigest() if credential else ""
+CREDENTIAL_KEPT: Final = 12
+"""Characters of a credential's name that rows have; what is shown is their beginning."""
+
+
+def kept_credential(name: str) -> str:
+    """Return what rows keep of the name of a credential, a keyed hash: no credential can be tried on it."""
+    return name[:CREDENTIAL_KEPT]

@@ -28,7 +28,7 @@ from hivemind_trio.scheduler import (
     SessionFacts,
 )
 from hivemind_trio.store.journal.recorded_events import PolicyFiles, Recorded, event_row
-from hivemind_trio.store.journal.redaction import HEADERS, LONGEST, METADATA, alias, told
+from hivemind_trio.store.journal.redaction import HEADERS, LONGEST, METADATA, kept_credential, told
 
 DECIDERS_MAX: Final = 1_024
 """Kept in memory; the same is written once more if there are others in between."""
@@ -269,7 +269,7 @@ class Scribe:
             *(_fit(request.cost_microusd), request.hour, request.weekday),
             *(request.token_agent, request.claimed),
             *("", ""),
-            *(call.caller, call.job, call.prefix, alias(call.credential, self._salt), call.again),
+            *(call.caller, call.job, call.prefix, kept_credential(call.credential), call.again),
             *(_fit(call.patience_ns), int(call.needs_slot), self._headers(request, rows)),
             *(request.minute, request.date, *facts),
             address_text(request.client_address) if self._keeps_addresses else None,
@@ -339,7 +339,7 @@ class Scribe:
         )
 
     def _plan(self, changed: PlanChanged, at_ns: int) -> list[tuple[Any, ...]]:
-        account = alias(changed.account, self._salt)
+        account = kept_credential(changed.account)
         return [
             (
                 *(self.session, changed.call_id, at_ns, changed.provider, account),

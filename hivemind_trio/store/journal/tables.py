@@ -93,7 +93,7 @@ CREATE TABLE calls (             -- as they arrived, and as the policy saw them
     caller TEXT NOT NULL,        -- to be fair to; behind the `@` 32 bits of a keyed hash of its credential
     job TEXT NOT NULL,
     prefix TEXT NOT NULL,        -- equal where prompts begin alike
-    credential TEXT NOT NULL,    -- equal within a session where credentials are; none can be made of it
+    credential TEXT NOT NULL,    -- beginning of a keyed hash, as log and status name it
     again TEXT NOT NULL,         -- equal where a client has sent the same once more
     patience_ns INTEGER,
     needs_slot INTEGER NOT NULL,
