@@ -417,7 +417,11 @@ PROVIDER: Final[Mapping[str, Setting]] = {
         args=(_slot(Type.WORD, *APIS),),
         doc=f"Dialect of its API. Not needed for the names {', '.join(_NAMES[:-1])} or {_NAMES[-1]}.",
     ),
-    "base": Setting(args=(_slot(Type.URL),), doc="Base URL. Not needed for the same names."),
+    "base": Setting(
+        args=(_slot(Type.URL),),
+        doc="Base URL, to which calls append their paths; a version at its end (`.../api/v1`) is not sent twice. "
+        "Not needed for the same names.",
+    ),
     "key": Setting(
         args=(_slot(Type.SECRET),),
         doc="API key sent in place of the agent's credential. Without it the agent's credential is forwarded.",

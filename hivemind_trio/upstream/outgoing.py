@@ -29,6 +29,11 @@ _LEGAL_BLOCK: Final = re.compile(rb"(?:" + _NOT_OURS + TOKEN + rb": [^\x00\r\n\v
 _LEGAL_METHOD: Final = re.compile(TOKEN)
 _LEGAL_TARGET: Final = re.compile(rb"/[\x21-\x7e]*")
 
+_VERSION_LAST: Final = re.compile(rb".*/(v\d+(?:(?:alpha|beta)\d*)?)")
+_OTHER_VERSION: Final = re.compile(rb"/v\d+")
+_OF_OPENAI: Final = re.compile(rb"/v1(/(?:chat/completions|completions|responses|embeddings|models)(?:[/?].*)?)")
+"""Paths that clients append to a base URL that has the version already."""
+
 _BODY_EXPECTED: Final = frozenset({b"POST", b"PUT", b"PATCH", b"QUERY"})
 
 
@@ -59,6 +64,8 @@ class Base:
     prefix: bytes
     """Path before every target, without a trailing slash."""
     url: httpx2.URL
+    versions: tuple[bytes, ...] = ()
+    """Ends of the path that a target may begin with: those with the version that the path ends with."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -77,7 +84,28 @@ class Base:
             url = httpx2.URL(f"{parts.scheme}://{parts.netloc}")
         except httpx2.InvalidURL as exc:
             raise ValueError(f"not a base URL: {exc}") from exc
-        return cls(origin_of(url), url.netloc, prefix, url)
+        return cls(origin_of(url), url.netloc, prefix, url, _versions(prefix))
+
+    def joined(self, target: bytes) -> bytes:
+        """Return a path behind this base URL; the version at the end of the base is not said twice.
+
+        SDKs have the version in their base URLs (`https://openrouter.ai/api/v1`), and paths of ours have one as well.
+        A base that ends with another number (`.../paas/v4`) has it in place of the `/v1` of OpenAI's clients, which
+        take bases with a version; a gateway's own version before Anthropic's paths stays what it is.
+        """
+        for end in self.versions:
+            if target.startswith(end) and target[len(end) : len(end) + 1] in (b"", b"/", b"?"):
+                return self.prefix + target[len(end) :]
+        if self.versions and _OTHER_VERSION.fullmatch(self.versions[-1]) and (call := _OF_OPENAI.fullmatch(target)):
+            return self.prefix + call[1]
+        return self.prefix + target
+
+
+def _versions(prefix: bytes) -> tuple[bytes, ...]:
+    """Return the ends of a path that begin with a segment, the longest first; none if no version is its last one."""
+    if not _VERSION_LAST.fullmatch(prefix):
+        return ()
+    return tuple(prefix[at:] for at, byte in enumerate(prefix) if byte == ord("/"))
 
 
 parse_base = lru_cache(maxsize=256)(Base.parse)

@@ -143,7 +143,7 @@ class Upstream:
             raise UpstreamError(UpstreamErrorKind.CONNECT, f"connect: {exc}", sent=False) from exc
         if not target.startswith(b"/"):
             raise UpstreamError(UpstreamErrorKind.PROTOCOL, "protocol: a target begins with `/`", sent=False)
-        outgoing = OutgoingRequest(place, method.encode(), place.prefix + target, headers, body)
+        outgoing = OutgoingRequest(place, method.encode(), place.joined(target), headers, body)
         try:
             if isinstance(self._transport, PoolTransport):
                 return await self._transport.begin(outgoing, attempt)

@@ -71,3 +71,29 @@ def test_a_base_is_taken_apart(text: str, origin: Origin, authority: bytes, pref
     base = Base.parse(text)
 
     assert (base.origin, base.authority, base.prefix) == (origin, authority, prefix)
+
+
+@pytest.mark.parametrize(
+    ("base", "target", "sent"),
+    [
+        ("", b"/v1/messages?beta=true", b"/v1/messages?beta=true"),
+        ("/v1", b"/v1/chat/completions", b"/v1/chat/completions"),
+        ("/v1/", b"/v1?x", b"/v1?x"),
+        ("/api/v1", b"/v1/chat/completions", b"/api/v1/chat/completions"),
+        ("/api/v1", b"/chat/completions", b"/api/v1/chat/completions"),
+        ("/openai/v1", b"/openai/v1/responses", b"/openai/v1/responses"),
+        ("/openai/v1", b"/openai/deployments/d/completions", b"/openai/v1/openai/deployments/d/completions"),
+        ("/v1beta", b"/v1beta/models/m:generateContent", b"/v1beta/models/m:generateContent"),
+        ("/v1beta", b"/v1/models", b"/v1beta/v1/models"),
+        ("/v1", b"/v1beta/models", b"/v1/v1beta/models"),
+        ("/api/paas/v4", b"/v1/chat/completions", b"/api/paas/v4/chat/completions"),
+        ("/api/paas/v4", b"/v1/models?limit=2", b"/api/paas/v4/models?limit=2"),
+        ("/api/v2", b"/v1/messages", b"/api/v2/v1/messages"),
+        ("/api/v2", b"/v1/modelsx", b"/api/v2/v1/modelsx"),
+        ("/v1", b"/v10/chat", b"/v1/v10/chat"),
+        ("/v1/acct/openai", b"/v1/chat/completions", b"/v1/acct/openai/v1/chat/completions"),
+        ("/apiv1", b"/v1/chat", b"/apiv1/v1/chat"),
+    ],
+)
+def test_the_version_at_the_end_of_a_base_is_said_once(base: str, target: bytes, sent: bytes) -> None:
+    assert Base.parse(f"https://api.example.com{base}").joined(target) == sent

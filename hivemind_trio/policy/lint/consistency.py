@@ -29,6 +29,7 @@ from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.ast import Rate
 
 from .accounts import check_accounts
+from .bases import check_bases
 from .estimates import check_estimates
 from .plans import check_plans
 from .resources import check_jobs, check_resources
@@ -59,6 +60,7 @@ def check_together(declarations: SymbolTable, conditions: Mapping[str, Mapping[s
     check_plans(declarations, report)
     check_accounts(declarations, report)
     check_estimates(declarations, report)
+    check_bases(declarations, report)
     check_timing(declarations, report)
     check_nodes(declarations)
     check_stores(declarations)
