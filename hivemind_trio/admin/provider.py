@@ -104,6 +104,8 @@ def of_accounts(name: str, accounts: Sequence[ProviderDetailView]) -> ProviderDe
     """Return a provider that has limits, beliefs and a circuit for each of several accounts."""
     views = [one.provider for one in accounts]
     first = min(views, key=lambda one: _CIRCUITS.index(one.circuit))  # one that takes calls is enough
+    probes = [view.probe_at for view in views if view.circuit == first.circuit and view.probe_at is not None]
+    failed = [view.estimate_error for view in views if view.estimate_error is not None]
     plans = sorted((plan for view in views for plan in view.plans), key=lambda one: -one.used)
     return ProviderDetailView(
         provider=attrs.evolve(
@@ -114,8 +116,10 @@ def of_accounts(name: str, accounts: Sequence[ProviderDetailView]) -> ProviderDe
             learned=any(view.learned for view in views),
             waiting=sum(view.waiting for view in views),
             limits=(),
+            probe_at=min(probes, default=None),
             plans=tuple(plans[:PLANS_MAX]),
             shared_by=(),
+            estimate_error=next(iter(failed), None),
         ),
         concurrency=None,
         gates=(),

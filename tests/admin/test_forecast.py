@@ -108,6 +108,43 @@ async def test_what_an_agent_has_called_lately_shapes_its_forecast() -> None:
     assert own.cost_usd < other.cost_usd
 
 
+LOGINS: Final = """
+hmp 1
+provider sim { api anthropic; base env(UPSTREAM) }
+agent ci { }
+budget each per agent { requests 10/day }
+budget by-model per model { requests 10/day }
+"""
+
+
+def week(used: float) -> ScriptedReply:
+    """An answer of an account that has used so much of its week."""
+    name = b"anthropic-ratelimit-unified-7d"
+    return ScriptedReply(
+        headers=[
+            (name + b"-utilization", str(used).encode()),
+            (name + b"-reset", str(time.time_ns() // 10**9 + 9_999).encode()),
+        ]
+    )
+
+
+async def test_an_agent_is_told_of_the_plan_of_its_own_login_and_of_its_own_budgets() -> None:
+    async with standing(LOGINS) as place, httpx2.AsyncClient(base_url=place.url, timeout=PATIENCE_S) as http:
+        proxy = operated(place.house)
+        for name, used, model in (("ci", 0.97, "claude-haiku-4-5"), ("eve", 0.2, "claude-opus-4-1")):
+            place.provider.replies.append(week(used))
+            body = {"model": model, "max_tokens": 50, "messages": messages()}
+            await http.post(f"/@{name}/v1/messages", json=body, headers={"authorization": f"Bearer login of {name}"})
+        ci = await status.agent(proxy, status.WhichAgent(agent="ci"))
+        eve = await status.agent(proxy, status.WhichAgent(agent="eve"))
+        new = await status.agent(proxy, status.WhichAgent(agent="new"))
+
+    assert [(one.window, one.used) for one in ci.plan] == [("week", 0.97)]
+    assert (ci.advice, [one.name for one in ci.budgets]) == ("hand_over", ["each", "by-model"])
+    assert [(one.window, one.used) for one in eve.plan] == [("week", 0.2)]
+    assert (eve.advice, new.plan) == ("go", ())
+
+
 async def test_a_crowded_proxy_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecast, "LIVE_MAX", 2)
     async with (

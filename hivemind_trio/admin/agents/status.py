@@ -11,9 +11,9 @@ import attrs
 from hivemind_trio.admin.forecasts.turns import in_turn
 from hivemind_trio.admin.operated import Operated, seconds
 from hivemind_trio.admin.show import reason_text
-from hivemind_trio.model import Decision, Reason
-from hivemind_trio.policy import UNKNOWN_AGENT, Measure, Per
-from hivemind_trio.scheduler import AccountSnapshot
+from hivemind_trio.model import Decision, Reason, shown_credential
+from hivemind_trio.policy import UNKNOWN_AGENT, Measure
+from hivemind_trio.scheduler import Call
 
 from .asking import AskingAgent, CallShape, likely_call
 from .forecast import FUTURES, HORIZON_NS, Outlook, outlook
@@ -51,8 +51,8 @@ async def status_for(proxy: Operated, asking: AskingAgent) -> AgentStatusView:
         turn = NextTurnView(p50_s=None, p90_s=None, bound_by=f"{proxy.engine.snapshot().waiting:,} calls wait already")
     else:
         turn = await _next_turn(proxy, view, decision)
-    budgets = tuple(_budgets(proxy, asking, decision))
-    plan = tuple(_plan(proxy, decision))
+    budgets = tuple(_budgets(proxy, call, decision))
+    plan = tuple(_plan(proxy, call, decision))
     advice, text = _advice(turn, budgets, plan)
     return AgentStatusView(
         you=_you(proxy, asking, decision), next_turn=turn, budgets=budgets, plan=plan, advice=advice, text=text
@@ -105,11 +105,13 @@ async def _next_turn(proxy: Operated, view: Outlook, decision: Decision) -> Next
     )
 
 
-def _budgets(proxy: Operated, asking: AskingAgent, decision: Decision) -> Iterable[BudgetLeftView]:
+def _budgets(proxy: Operated, call: Call, decision: Decision) -> Iterable[BudgetLeftView]:
     """Yield the budgets that the agent's calls count in, as far as their partition is known."""
+    partition = proxy.engine.scheduler.state.whose(call, decision)
     for account in proxy.engine.accounts():
         key = account.key
-        if key.budget not in decision.budgets or not _is_own(asking, account, decision):
+        settings = proxy.program.budgets.get(key.budget)
+        if key.budget not in decision.budgets or settings is None or key.whose != partition.of(settings):
             continue
         left = max(0, account.allowance.amount - account.spent - account.claimed)
         is_cost = key.measure is Measure.COST
@@ -124,25 +126,20 @@ def _budgets(proxy: Operated, asking: AskingAgent, decision: Decision) -> Iterab
         )
 
 
-def _is_own(asking: AskingAgent, account: AccountSnapshot, decision: Decision) -> bool:
-    match account.key.per:
-        case Per.ALL:
-            return True
-        case Per.AGENT:
-            return decision.agent != UNKNOWN_AGENT and account.key.subject == decision.agent
-        case Per.TEAM:
-            return account.key.whose == decision.team
-        case Per.PROVIDER:
-            return account.key.whose == decision.provider
-        case _:
-            return False
+def _plan(proxy: Operated, call: Call, decision: Decision) -> Iterable[PlanLeftView]:
+    """Yield the windows of the plan that the agent's calls count in: of the provider's key, or of its own credential.
 
-
-def _plan(proxy: Operated, decision: Decision) -> Iterable[PlanLeftView]:
-    """Yield the windows of the plan of the provider's own key: those of other credentials are not this agent's."""
-    now_ns = proxy.engine.now_ns()
-    for plan in proxy.engine.plans(decision.provider or ""):
-        if plan.account:
+    Who asks need not show the credential of its calls; the name of its last call's caller has the name of it.
+    """
+    now_ns, provider = proxy.engine.now_ns(), decision.provider or ""
+    own = shown_credential(proxy.engine.scheduler.state.account(call, provider))
+    settings = proxy.program.providers.get(provider)
+    if not own and settings is not None and not settings.keys:
+        own = call.caller.rpartition("@")[2].strip("-")
+        if not own:
+            return
+    for plan in proxy.engine.plans(provider):
+        if shown_credential(plan.account) != own:
             continue
         for window in plan.windows:
             resets = None if window.resets_ns is None else now_ns + window.resets_ns

@@ -157,7 +157,7 @@ def _provider(name: str, views: Sequence[ProviderView], program: Program) -> Pro
         learned=learned,
         waiting=sum(one.waiting for one in views),
         circuit=worst.circuit,
-        probe_at=worst.probe_at,
+        probe_at=min((at for one in views if one.circuit == worst.circuit and (at := one.probe_at)), default=None),
         limits=tuple(_rate_limit(of_key) for of_key in limits.values()),
         plans=tuple(sorted(plans.values(), key=lambda one: -one.used)),
         shared_by=views[0].shared_by,

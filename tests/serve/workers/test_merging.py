@@ -73,6 +73,15 @@ def test_a_status_has_the_held_calls_and_the_fullest_agents_limits_of_all() -> N
     assert [(one.agent, one.used) for one in merged.agent_limits] == [("bob", 9), ("ci", 5)]
 
 
+def test_a_provider_is_tried_when_the_first_worker_would_try_it() -> None:
+    late = attrs.evolve(PROVIDER, circuit="open", probe_at="2026-01-01T00:00:09.000Z")
+    early = attrs.evolve(PROVIDER, circuit="open", probe_at="2026-01-01T00:00:05.000Z")
+    views = [status(providers=(one,)) for one in (PROVIDER, late, early)]
+
+    (merged,) = merging.status(views, PROGRAM, 2).providers
+    assert (merged.circuit, merged.probe_at) == ("open", early.probe_at)
+
+
 def test_a_name_that_one_worker_knows_is_known() -> None:
     slip = PauseView(kind="agent", name="ci", waiting=0, known=False)
     merged = merging.paused([PausedView(paused=(slip,)), PausedView(paused=(attrs.evolve(slip, known=True),))])
