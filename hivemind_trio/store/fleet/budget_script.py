@@ -22,7 +22,7 @@ local about = ARGV[17]
 local meta = KEYS[1]
 local function text(number) return string.format('%.0f', number) end
 
-local life, till, turns = turn(meta, learning_ms, forget)
+local life, till, turns = turn(meta, learning_ms, forget, false)
 local known, raw = {}, redis.call('HGETALL', meta)
 for i = 1, #raw, 2 do
   if string.sub(raw[i], 1, 2) == 'n:' then known[string.sub(raw[i], 3)] = cjson.decode(raw[i + 1]) end
@@ -218,7 +218,7 @@ local learning = false
 if till >= 0 then
   local count = 0
   for _, one in pairs(known) do if one.c then count = count + 1 end end
-  learning = learns(meta, till, count, nodes)
+  learning = learns(meta, till, count, nodes, learning_ms)
 end
 local answers, called, wake = {}, {}, {}
 for i, pair in ipairs(taken) do

@@ -38,7 +38,7 @@ for i = 1, #raw, 2 do rows[raw[i]] = cjson.decode(raw[i + 1]) end
 local function save(name) redis.call('HSET', KEYS[1], name, cjson.encode(rows[name])) end
 local function occupied(row) return math.max(row.a, row.h) end
 local limit = tonumber(redis.call('HGET', KEYS[2], 'limit') or math.huge)
-local life, till, turns = turn(KEYS[2], gone + grace, 0)
+local life, till, turns = turn(KEYS[2], gone + grace, 0, true)
 if turns then
   for name, row in pairs(rows) do row.k, row.t, row.s = false, now, -1 save(name) end
 end
@@ -88,7 +88,7 @@ if till >= 0 then
     till = math.max(till, math.min(now + grace, tonumber(redis.call('HGET', KEYS[2], 'since')) + lease))
   end
   redis.call('HSET', KEYS[2], 'strange', strange and 1 or 0)
-  if not learns(KEYS[2], till, known, nodes) then till = -1 end
+  if not learns(KEYS[2], till, known, nodes, gone + grace) then till = -1 end
 end
 local share = keep
 if till < 0 then share = math.max(math.min(keep, known_share), math.min(target, room)) end

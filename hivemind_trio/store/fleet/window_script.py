@@ -19,7 +19,8 @@ local window, slot_ms, good = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(A
 local learning_ms, forget, again_max, learn_again, present = tonumber(ARGV[15]), tonumber(ARGV[16]), 1000, 100, 60000
 local key = KEYS[1]
 local longest = slot_ms + window + good
-local life, till, turns = turn(key, math.min(learning_ms, longest), longest)
+local learning = math.min(learning_ms, longest)
+local life, till, turns = turn(key, learning, longest, false)
 local drawn, rows = {}, {}
 local raw = redis.call('HGETALL', key)
 for i = 1, #raw, 2 do
@@ -76,7 +77,7 @@ if more > 0 and not anew then set(current, (drawn[current] or 0) + more) end
 if till >= 0 then
   local known = 0
   for _, one in pairs(rows) do if one.k then known = known + 1 end end
-  if learns(key, till, known, nodes) then return answer(0, learn_again, anew) end
+  if learns(key, till, known, nodes, learning) then return answer(0, learn_again, anew) end
 end
 if anew then return answer(0, learn_again, true) end
 local limit, ahead, wanted = limit0, 0, want
