@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from hivemind_trio.demo import INSTANT, ScriptedReply, SimulatedProvider
 from tests.e2e.control import BODY, asked, command, eventually, found, occupied, own_runtime
 from tests.e2e.process import PATIENCE_S, Proxy, serving
 from tests.support.chromium import CONTRAST, Chromium, chromium, needs_chromium
+from tests.support.ports import kept_port
 
 pytestmark = pytest.mark.slow
 
@@ -35,10 +35,11 @@ NASTY: Final = "<img src=x onerror=document.title='owned'>"
 LONG: Final = "a" * 64
 
 
-def free_port() -> int:
-    """Return a port that a proxy can have twice, before and after it is killed."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Give a port that a proxy can have twice, before and after it is killed."""
+    with kept_port() as kept:
+        yield kept
 
 
 @pytest.fixture
@@ -80,9 +81,8 @@ async def link(env: dict[str, str]) -> str:
 
 
 async def test_a_link_signs_a_browser_in_once_and_nothing_else_does(
-    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, port: int
 ) -> None:
-    port = free_port()
     async with served(tmp_path, provider, runtime, port):
         url = await link(runtime)
         base = f"http://127.0.0.1:{port}"
@@ -195,13 +195,13 @@ READY: Final = "document.querySelector('#figure-waiting') && document.querySelec
 
 @needs_chromium
 async def test_every_number_is_that_of_the_control_api_and_nothing_is_asked_of_others(
-    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, browser: Chromium
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, port: int, browser: Chromium
 ) -> None:
-    port = free_port()
     with trio.fail_after(3 * PATIENCE_S):
         async with served(tmp_path, provider, runtime, port) as proxy:
             ended = await call(proxy, LONG, **{"x-hivemind-job": NASTY, "user-agent": NASTY})
             async with occupied(proxy, provider, 4) as control:
+                await browser.open("about:blank")  # the page of a test before still looks for its proxy
                 await browser.requested()
                 await browser.complaints()
                 await browser.open(await link(runtime))
@@ -252,10 +252,10 @@ async def test_every_number_is_that_of_the_control_api_and_nothing_is_asked_of_o
 
 @needs_chromium
 async def test_it_fits_narrow_screens_and_can_be_read_in_both_schemes(
-    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, browser: Chromium
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, port: int, browser: Chromium
 ) -> None:
     with trio.fail_after(3 * PATIENCE_S):
-        async with served(tmp_path, provider, runtime, free_port()) as proxy:
+        async with served(tmp_path, provider, runtime, port) as proxy:
             await call(proxy, LONG, "claude-haiku-4-5", **{"x-hivemind-job": LONG})
             async with occupied(proxy, provider, 3):
                 await browser.open(await link(runtime))
@@ -275,12 +275,12 @@ async def test_it_fits_narrow_screens_and_can_be_read_in_both_schemes(
 
 @needs_chromium
 async def test_operators_act_by_keyboard_and_a_wrong_key_does_nothing(
-    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, browser: Chromium
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, port: int, browser: Chromium
 ) -> None:
     with trio.fail_after(3 * PATIENCE_S):
         policy = POLICY.replace("concurrency 1", "concurrency 2").replace("lane slow {{", "lane slow {{ max 1;")
         async with (
-            served(tmp_path, provider, runtime, free_port(), policy) as proxy,
+            served(tmp_path, provider, runtime, port, policy) as proxy,
             occupied(proxy, provider, 2) as control,
         ):
             await browser.open(await link(runtime))
@@ -315,10 +315,10 @@ async def test_operators_act_by_keyboard_and_a_wrong_key_does_nothing(
 
 @needs_chromium
 async def test_a_call_has_its_story_and_a_policy_its_text(
-    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, browser: Chromium
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, port: int, browser: Chromium
 ) -> None:
     with trio.fail_after(3 * PATIENCE_S):
-        async with served(tmp_path, provider, runtime, free_port()) as proxy:
+        async with served(tmp_path, provider, runtime, port) as proxy:
             ended = await call(proxy, "ci")
             async with occupied(proxy, provider, 2):
                 await browser.open(await link(runtime))
@@ -339,12 +339,12 @@ async def test_a_call_has_its_story_and_a_policy_its_text(
 
 @needs_chromium
 async def test_a_provider_has_a_page_with_its_limits_and_who_holds_them(
-    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, browser: Chromium
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, port: int, browser: Chromium
 ) -> None:
     policy = POLICY.replace("concurrency 1", "concurrency 1; limits {{ requests 50/min }}")
     with trio.fail_after(3 * PATIENCE_S):
         async with (
-            served(tmp_path, provider, runtime, free_port(), policy) as proxy,
+            served(tmp_path, provider, runtime, port, policy) as proxy,
             occupied(proxy, provider, 3) as control,
         ):
             await browser.open("about:blank")  # the page of a proxy that has ended complains until then
@@ -379,12 +379,12 @@ async def test_a_provider_has_a_page_with_its_limits_and_who_holds_them(
 
 @needs_chromium
 async def test_a_providers_page_has_beliefs_models_and_circuit_as_the_control_api_has_them(
-    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, browser: Chromium
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, port: int, browser: Chromium
 ) -> None:
     settings = "concurrency 2; retry once; breaker trip 50% of 4 over 60s open 1s probes 1"
     policy = POLICY.replace("concurrency 1", settings) + "retry once {{ attempts 1 }}\n"
     with trio.fail_after(3 * PATIENCE_S):
-        async with served(tmp_path, provider, runtime, free_port(), policy) as proxy, asked(proxy) as control:
+        async with served(tmp_path, provider, runtime, port, policy) as proxy, asked(proxy) as control:
 
             async def detail() -> Any:
                 return (await control.get("/v1/providers/sim")).json()
@@ -440,9 +440,8 @@ async def test_a_providers_page_has_beliefs_models_and_circuit_as_the_control_ap
 
 @needs_chromium
 async def test_a_lost_connection_is_said_and_found_again(
-    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, browser: Chromium
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, port: int, browser: Chromium
 ) -> None:
-    port = free_port()
     with trio.fail_after(3 * PATIENCE_S):
         async with served(tmp_path, provider, runtime, port) as proxy:
             await browser.open(await link(runtime))

@@ -19,6 +19,7 @@ from hivemind_trio.demo import ScriptedReply, SimulatedProvider
 from hivemind_trio.policy import MemoryFiles, check
 from tests.e2e.house import in_thread, messages
 from tests.e2e.process import PATIENCE_S, environment, run, serving
+from tests.support.ports import kept_port
 
 # openai-python leaves its async generators half read at the end of every stream.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator '(openai|httpx2|httpcore2):ResourceWarning")
@@ -225,18 +226,16 @@ async def test_a_rotated_key_in_a_file_is_used_though_no_policy_changed(
 async def test_another_listen_address_needs_a_restart_and_nothing_of_that_file_is_taken(
     policy: Path, provider: SimulatedProvider
 ) -> None:
-    free = socket.socket()
-    free.bind(("127.0.0.1", 0))
-    address = f"127.0.0.1:{free.getsockname()[1]}"
-    free.close()
-    save(policy, text(provider, rest=f'server {{ listen "{address}" }}\n'))
+    with kept_port() as port:
+        address = f"127.0.0.1:{port}"
+        save(policy, text(provider, rest=f'server {{ listen "{address}" }}\n'))
 
-    async with serving("--policy", policy, listen="") as proxy:
-        assert proxy.url == f"http://{address}"
-        running = proxy.of("serving")[0]["hash"]
-        save(policy, text(provider, concurrency=9, rest='server { listen "127.0.0.1:1" }\n'))
-        kept = await proxy.says("policy_rejected")
-        answers = await policy_hash(proxy.url)
+        async with serving("--policy", policy, listen="") as proxy:
+            assert proxy.url == f"http://{address}"
+            running = proxy.of("serving")[0]["hash"]
+            save(policy, text(provider, concurrency=9, rest='server { listen "127.0.0.1:1" }\n'))
+            kept = await proxy.says("policy_rejected")
+            answers = await policy_hash(proxy.url)
 
     assert kept["code"] == "HM702"
     assert answers == running

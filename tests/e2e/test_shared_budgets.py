@@ -45,8 +45,15 @@ async def use_up(fleet: Nodes, node: int, agents: int = 4) -> None:
             nursery.start_soon(agent)
 
 
+async def joined(fleet: Nodes) -> None:
+    """Wait until every node may spend: one that comes late would find the budget used up."""
+    for proxy in fleet.proxies:
+        await proxy.says("node_joined")
+
+
 async def test_two_nodes_use_up_one_budget_together_and_both_refuse_then(tmp_path: Path) -> None:
     async with nodes(tmp_path, 2, QUICK, beside=BUDGET) as fleet:
+        await joined(fleet)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(use_up, fleet, 0)
             nursery.start_soon(use_up, fleet, 1)
@@ -83,12 +90,19 @@ async def test_a_node_that_ends_in_order_leaves_its_credit_to_the_other(tmp_path
 
 async def test_a_budget_is_kept_when_the_store_is_emptied(tmp_path: Path) -> None:
     async with nodes(tmp_path, 2, QUICK, beside=BUDGET) as fleet:
+        await joined(fleet)
+
+        async def spent(calls: int) -> None:
+            """Wait for so many calls of all nodes: how many are of which is left open, and there are no more."""
+            with trio.fail_after(PATIENCE_S):
+                await fleet.provider.until(lambda: sum(fleet.done) >= calls)
+
         async with trio.open_nursery() as nursery:
             nursery.start_soon(use_up, fleet, 0)
             nursery.start_soon(use_up, fleet, 1)
-            await fleet.more(0, 8)
+            await spent(MOST // 4)
             await fleet.redis.send("FLUSHALL")
-            await fleet.more(1, 8)
+            await spent(MOST // 2)
             await fleet.redis.stop()
             await fleet.redis.start()  # with nothing in it
         assert fleet.provider.world.attempts == MOST

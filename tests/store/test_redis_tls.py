@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import re
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -23,6 +22,7 @@ from hivemind_trio.store.fleet.interface import StoreUnreachable
 from hivemind_trio.store.fleet.node_cards import NodeCard
 from hivemind_trio.store.fleet.redis_pools import open_pools
 from hivemind_trio.store.fleet.scripts import CLOCK
+from tests.support.ports import kept_port
 from tests.support.redis import BINARY, needs_redis
 
 pytestmark = [
@@ -52,34 +52,32 @@ def documented_user() -> str:
 @asynccontextmanager
 async def tls_server(folder: Path, authority: trustme.CA) -> AsyncIterator[int]:
     assert BINARY is not None
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    server = authority.issue_cert("localhost")
-    (folder / "key").write_bytes(server.private_key_pem.bytes())
-    (folder / "cert").write_bytes(b"".join(blob.bytes() for blob in server.cert_chain_pems))
-    (folder / "users").write_text(f"user default off\n{documented_user()}\n")
-    options = {
-        "port": "0", "tls-port": f"{port}", "bind": "127.0.0.1", "tls-auth-clients": "no", "save": "",
-        "tls-cert-file": f"{folder / 'cert'}", "tls-key-file": f"{folder / 'key'}",
-        "tls-ca-cert-file": f"{folder / 'authority'}", "aclfile": f"{folder / 'users'}", "dir": f"{folder}",
-    }  # fmt: skip
-    words = [word for name, value in options.items() for word in (f"--{name}", value)]
-    process = await trio.lowlevel.open_process([BINARY, *words], stdout=subprocess.DEVNULL)
-    try:
-        with trio.fail_after(20):
-            while True:
-                try:
-                    await (await trio.open_tcp_stream("127.0.0.1", port)).aclose()
-                    break
-                except OSError:
-                    assert process.poll() is None, "the server does not take these options, or this user"
-                    await trio.sleep(0.02)
-        yield port
-    finally:
-        process.kill()
-        with trio.CancelScope(shield=True):
-            await process.wait()
+    with kept_port() as port:
+        server = authority.issue_cert("localhost")
+        (folder / "key").write_bytes(server.private_key_pem.bytes())
+        (folder / "cert").write_bytes(b"".join(blob.bytes() for blob in server.cert_chain_pems))
+        (folder / "users").write_text(f"user default off\n{documented_user()}\n")
+        options = {
+            "port": "0", "tls-port": f"{port}", "bind": "127.0.0.1", "tls-auth-clients": "no", "save": "",
+            "tls-cert-file": f"{folder / 'cert'}", "tls-key-file": f"{folder / 'key'}",
+            "tls-ca-cert-file": f"{folder / 'authority'}", "aclfile": f"{folder / 'users'}", "dir": f"{folder}",
+        }  # fmt: skip
+        words = [word for name, value in options.items() for word in (f"--{name}", value)]
+        process = await trio.lowlevel.open_process([BINARY, *words], stdout=subprocess.DEVNULL)
+        try:
+            with trio.fail_after(20):
+                while True:
+                    try:
+                        await (await trio.open_tcp_stream("127.0.0.1", port)).aclose()
+                        break
+                    except OSError:
+                        assert process.poll() is None, "the server does not take these options, or this user"
+                        await trio.sleep(0.02)
+            yield port
+        finally:
+            process.kill()
+            with trio.CancelScope(shield=True):
+                await process.wait()
 
 
 async def test_a_user_with_the_documented_rights_shares_over_tls(

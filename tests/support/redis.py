@@ -14,6 +14,8 @@ import attrs
 import pytest
 import trio
 
+from .ports import kept_port
+
 BINARY = shutil.which("redis-server") or shutil.which("valkey-server")
 
 needs_redis = pytest.mark.skipif(BINARY is None, reason="no redis-server: apt install redis-server")
@@ -119,13 +121,11 @@ async def store_address(first: RedisServer) -> AsyncIterator[StoreAddress]:
 
 @asynccontextmanager
 async def redis_server(folder: Path) -> AsyncIterator[RedisServer]:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    server = RedisServer(folder, port)
-    await server.start()
-    try:
-        yield server
-    finally:
-        with trio.CancelScope(shield=True):
-            await server.stop()
+    with kept_port() as port:
+        server = RedisServer(folder, port)
+        await server.start()
+        try:
+            yield server
+        finally:
+            with trio.CancelScope(shield=True):
+                await server.stop()
