@@ -116,6 +116,18 @@ REJECTIONS: Final[Mapping[Reason, Rejection]] = {
         429, _RETRY, "the call would wait about {wait} in the queue, longer than its client's timeout"
     ),
     Reason.HELD: _row(429, _FINAL, "held by the policy: {message}; the call can start in {wait}"),
+    Reason.PLAN_RESERVE: _row(
+        429,
+        _FINAL,
+        "the rest of the plan of the call's account at provider `{provider}` is reserved for other lanes than "
+        "`{lane}`; the call can start in {wait}",
+    ),
+    Reason.PLAN_PACE: _row(
+        429,
+        _FINAL,
+        "calls of lane `{lane}` have used more of the plan of their account at provider `{provider}` than has elapsed; "
+        "the call can start in {wait}",
+    ),
     Reason.HELD_TOO_LONG: _row(
         429,
         _RETRY,

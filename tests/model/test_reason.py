@@ -99,6 +99,7 @@ def test_all_words_are_used() -> None:
     elsewhere = {
         *((Reason.QUEUE_FULL, case) for case in REJECTIONS[Reason.QUEUE_FULL].words),  # one call for all
         *((reason, "") for reason in (Reason.HEADER_TOO_LARGE, Reason.PROXY_OVERLOADED)),  # `listen/refusing.py`
+        *((Reason.PLAN_RESERVE, ""), (Reason.PLAN_PACE, "")),  # the reason is in a variable
         *((Reason.BAD_REQUEST, "http"), (Reason.UPSTREAM_BROKE, "late"), (Reason.UPSTREAM_UNREACHABLE, "")),
         *((Reason.UPSTREAM_REFUSED, ""), (Reason.UPSTREAM_UNREACHABLE, "cause")),  # the reason is in a variable
     }

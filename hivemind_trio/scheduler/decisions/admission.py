@@ -80,14 +80,14 @@ def _enter(books: SchedulerState, waiter: WaitingCall, blocked: Reason, commands
     short = books.claim(waiter) if waiter.treatment.budgets else None
     if isinstance(short, InsufficientBudget) and short.denies(books.now_ns):
         words = rejection.insufficient_budget(short, books.now_ns)
-        _turn_down(books, waiter, rejection.reject(books, waiter, Reason.BUDGET, *words), commands)
+        _turn_down(books, waiter, rejection.reject(books, waiter, Reason.BUDGET, *words), 0, commands)
     elif short is None and place.prompts is not None and _follows(books, waiter):
         _put_in_line(books, waiter, commands)
     elif short is None and blocked is Reason.NONE:
         place.pool.take_at_once(waiter, place.lane)
         commands.append(grant(books, waiter, Reason.NONE))
     elif short is None and (wait_ns := books.expected_wait_beyond_patience_ns(waiter)) is not None:
-        _turn_down(books, waiter, _beyond_patience(books, waiter, blocked, wait_ns), commands)
+        _turn_down(books, waiter, *_beyond_patience(books, waiter, wait_ns), commands)
     else:
         _put_in_line(books, waiter, commands)
         if blocked in TIMED or place.pool.opens_ns is not None or place.pool.is_account:
@@ -108,20 +108,29 @@ def _hold(books: SchedulerState, waiter: WaitingCall, commands: list[Command]) -
     books.forget(waiter.place.agent)
 
 
-def _beyond_patience(books: SchedulerState, waiter: WaitingCall, blocked: Reason, wait_ns: int) -> Reject:
-    """Return the rejection of a call that would wait longer than its client does."""
+def _beyond_patience(books: SchedulerState, waiter: WaitingCall, wait_ns: int) -> tuple[Reject, int]:
+    """Return the rejection of a call that would wait longer than its client does, and when it may come back.
+
+    When a plan opens is known, and not before then is it worth a retry; of a queue it is an estimate.
+    """
     plan = waiter.place.plan
-    if blocked is Reason.PLAN_USED_UP and plan is not None:
+    opens_ns = plan.opens_ns(books.now_ns) if plan is not None else 0
+    if plan is not None and opens_ns - books.now_ns > (waiter.call.patience_ns or 0):
+        closed, plan_ns = plan.reason(books.now_ns), opens_ns - books.now_ns
+        if closed is not Reason.PLAN_USED_UP:
+            return rejection.plan_keeps(books, waiter, closed, plan_ns), opens_ns
         books.lacks_plan(waiter.call, waiter.place)
-        return rejection.plan_used_up(books, waiter, plan.opens_ns(books.now_ns) - books.now_ns)
+        return rejection.plan_used_up(books, waiter, plan_ns), opens_ns
     message = rejection.wait_exceeds_client_timeout(wait_ns)
-    return rejection.reject(books, waiter, Reason.CLIENT_PATIENCE, message, books.retry_after_ns(waiter, wait_ns))
+    return rejection.reject(books, waiter, Reason.CLIENT_PATIENCE, message, books.retry_after_ns(waiter, wait_ns)), 0
 
 
-def _turn_down(books: SchedulerState, waiter: WaitingCall, reject: Reject, commands: list[Command]) -> None:
-    """Reject a call that has a number already; its client may come back with it."""
+def _turn_down(
+    books: SchedulerState, waiter: WaitingCall, reject: Reject, from_ns: int, commands: list[Command]
+) -> None:
+    """Reject a call that has a number already; its client may come back with it, maybe not before `from_ns`."""
     commands.append(reject)
-    books.keep_position(waiter)
+    books.keep_position(waiter, from_ns)
     if reject.reason is not Reason.BUDGET:  # then it has claimed nothing
         books.unclaim(waiter)
     books.forget(waiter.place.agent)
@@ -148,7 +157,7 @@ def _put_in_line(books: SchedulerState, waiter: WaitingCall, commands: list[Comm
             oldest = books.room.oldest(lane.name)
     if full is not None and oldest is None:
         reject = rejection.reject(books, waiter, Reason.QUEUE_FULL, full, books.retry_after_ns(waiter))
-        _turn_down(books, waiter, reject, commands)
+        _turn_down(books, waiter, reject, 0, commands)
         return
 
     books.room.enter(waiter)

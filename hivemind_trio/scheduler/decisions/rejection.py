@@ -143,6 +143,13 @@ def plan_used_up(books: SchedulerState, waiter: WaitingCall, wait_ns: int) -> Re
     return reject(books, waiter, Reason.PROVIDER_SPENT, message, wait_ns)
 
 
+def plan_keeps(books: SchedulerState, waiter: WaitingCall, reason: Reason, wait_ns: int) -> Reject:
+    """Return the rejection of a call that would wait too long for its part of a plan, with the time when it may go."""
+    pool, lane = waiter.place.pool, waiter.treatment.lane
+    message = rejection_text(reason, provider=pool.name, lane=lane, wait=duration(wait_ns))
+    return reject(books, waiter, reason, message, wait_ns)
+
+
 def insufficient_budget(short: InsufficientBudget, now_ns: int) -> tuple[str, int]:
     """Return message and end of a budget that is used up."""
     wait_ns = max(0, short.account.opens_ns(short.step.share, now_ns) - now_ns)

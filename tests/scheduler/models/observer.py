@@ -259,7 +259,7 @@ class Observer:
                 assert its.provider is None
             case Reason.UNKNOWN_AGENT:
                 assert self.program.server.refuse_unknown
-            case Reason.CLIENT_PATIENCE:
+            case Reason.CLIENT_PATIENCE | Reason.PLAN_RESERVE | Reason.PLAN_PACE:
                 assert life.call.patience_ns is not None
             case Reason.BUDGET:
                 assert its.budgets

@@ -160,11 +160,22 @@ def test_a_reload_judges_waiting_calls_anew() -> None:
 
 def test_who_would_wait_for_longer_than_its_client_is_told_at_once() -> None:
     driver = Driver(policy(RESERVE))
-    hear(driver, reading(95))
+    hear(driver, reading(95, left_ns=2 * HOUR))
 
-    call = driver.ask(wish(), credential="a", patience_ns=HOUR)
+    refused = driver.refusal(driver.ask(wish(), credential="a", patience_ns=HOUR))
 
-    assert driver.refusal(call).reason is Reason.CLIENT_PATIENCE
+    assert (refused.reason, refused.retry_after_ns) == (Reason.PLAN_RESERVE, 2 * HOUR)
+    assert refused.message.endswith("reserved for other lanes than `batch`; the call can start in 2 h")
+
+
+def test_who_would_wait_days_for_its_pace_is_told_how_many() -> None:
+    driver = Driver(policy("plan { pace week for [batch] }"))
+    hear(driver, reading(50, name="7d", left_ns=5 * 24 * HOUR))  # two of seven days have elapsed
+
+    refused = driver.refusal(driver.ask(wish(), credential="a", patience_ns=HOUR))
+
+    assert (refused.reason, refused.retry_after_ns) == (Reason.PLAN_PACE, 36 * HOUR)
+    assert refused.message.endswith("than has elapsed; the call can start in 1 d 12 h")
 
 
 def test_who_would_wait_too_long_for_a_used_up_plan_is_told_its_reset() -> None:
