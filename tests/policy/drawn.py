@@ -139,6 +139,12 @@ ACCOUNTS: Final = (
     ("account one was eins { key env(KEY_1) }", "account two { key env(KEY_2); shares one }"),
     ("account two { key env(KEY_2); shares one; for people }", "account one { key env(KEY_1) }", "spread even"),
 )  # fmt: skip
+PLANS: Final = (
+    (), (), (),
+    ("plan { pace week for people }",),
+    ("plan { reserve 30% of session for people; pace week for [batch, default] burst 2x; overage deny }",),
+    ("plan { pace session for batch burst 1.5x; reserve 20% of week for [people, batch] release never }",),
+)  # fmt: skip
 LIMITS: Final = st.none() | st.lists(st.sampled_from(GLOBS), unique=True, max_size=3)
 
 
@@ -163,6 +169,7 @@ def _providers(draw: st.DrawFn) -> tuple[list[str], list[DrawnProvider]]:
             settings.append(f"serves [{', '.join(map(quoted, own_serves))}]")
         settings += _blocks(own_limits or ())
         settings += [one.replace("KEY", name.upper()) for one in draw(st.sampled_from(ACCOUNTS))]
+        settings += draw(st.sampled_from(PLANS))
         extends = f" extends {parent.name}" if parent is not None else ""
         lines.append(f"provider {name}{extends} {{ {'; '.join(settings)} }}")
         inherited = (parent.serves, parent.limits) if parent is not None else ((), defaults)
