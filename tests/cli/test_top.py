@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+from contextlib import suppress
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.cli.control.top import frame
+from hivemind_trio.cli.control.top import RESTORED, Screen, frame
 from hivemind_trio.cli.control.words import cropped, span
 from hivemind_trio.policy import width
 
@@ -42,3 +47,29 @@ def test_spans_have_two_units_at_most() -> None:
     assert [span(seconds) for seconds in (None, 0.04, 9.94, 41, 190, 3_600, 11_520, 187_200, 86_400)] == [
         "", "0.0 s", "9.9 s", "41 s", "3 min 10 s", "1 h", "3 h 12 min", "2 d 4 h", "1 d",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_a_signal_is_remembered_where_python_drops_what_its_handler_raises(
+    number: signal.Signals, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def shown() -> None:
+        with Screen() as screen:
+            with suppress(KeyboardInterrupt):  # as a destructor does
+                signal.raise_signal(number)
+            assert screen.signalled == number
+        sys.exit(0)
+
+    before = signal.getsignal(number)
+    with pytest.raises(SystemExit) as ended:
+        shown()
+
+    assert ended.value.code == status
+    assert signal.getsignal(number) is before
+    assert capsys.readouterr().out.endswith(RESTORED)
+
+
+def test_an_interrupt_ends_the_picture_quietly() -> None:
+    with Screen() as screen:
+        signal.raise_signal(signal.SIGINT)
+    assert screen.signalled == signal.SIGINT

@@ -9,9 +9,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 
 import click
 
@@ -64,13 +64,13 @@ def top(interval: float, count: int | None, as_json: bool, color: str, socket: s
     if not sys.stdout.isatty():
         _print_each(where, interval, count, _whole_picture)
         return
-    with _screen():
+    with Screen() as screen:
         for number, found in enumerate(_answers(where), 1):
             picture = [f"{found}\n"] if isinstance(found, str) else _blocks(found)
             width, height = os.get_terminal_size(sys.stdout.fileno())
             sys.stdout.write(_drawn(frame(picture, width, height), colored=colored))
             sys.stdout.flush()
-            if number == count or _quits(interval):
+            if number == count or _quits(interval) or screen.signalled:
                 return
 
 
@@ -149,31 +149,51 @@ def _drawn(lines: list[str], *, colored: bool) -> str:
     return HOME + "\r\n".join(shown) + CLEAR_BELOW
 
 
-@contextmanager
-def _screen() -> Iterator[None]:
-    """Take the screen and the keys; give both back, however it ends."""
-    import termios
-    import tty
+class Screen:
+    """Take the screen and the keys; give both back, however it ends.
 
-    def ended(number: int, _: object) -> None:
-        sys.exit(128 + number)
+    SIGINT and SIGTERM are remembered too: Python drops what a handler raises inside a destructor or a callback of the
+    garbage collector, and a signal that comes there would be lost.
+    """
 
-    reads = sys.stdin.isatty()
-    kept = termios.tcgetattr(sys.stdin) if reads else None
-    before = signal.signal(signal.SIGTERM, ended)
-    try:
-        if reads:
+    def __init__(self) -> None:
+        self.signalled: int | None = None
+        """Signal that has come, if any: no further picture."""
+        self._shown = False
+        self._before: dict[int, Any] = {}
+        self._kept: list[Any] | None = None
+
+    def __enter__(self) -> Self:
+        import termios
+        import tty
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._signal)
+        if sys.stdin.isatty():
+            self._kept = termios.tcgetattr(sys.stdin)
             tty.setcbreak(sys.stdin)
         sys.stdout.write(ALTERNATE)
-        yield
-    except KeyboardInterrupt:
-        pass
-    finally:
+        self._shown = True
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> bool:
+        import termios
+
+        self._shown = False
         sys.stdout.write(RESTORED)
         sys.stdout.flush()
-        if kept is not None:
-            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, kept)
-        signal.signal(signal.SIGTERM, before)
+        if self._kept is not None:
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._kept)
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        if self.signalled == signal.SIGTERM:
+            sys.exit(128 + self.signalled)
+        return kind is KeyboardInterrupt
+
+    def _signal(self, number: int, _: object) -> None:
+        self.signalled = number
+        if self._shown:
+            raise KeyboardInterrupt
 
 
 def _quits(interval: float) -> bool:
