@@ -41,7 +41,10 @@ def keyed(provider: SimulatedProvider, rest: str = "") -> str:
 
 
 def save(path: Path, content: str) -> None:
-    path.write_text(content)
+    """Replace a file as editors do, in one step: a file that is half written is a bad edit of its own."""
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(content)
+    new.replace(path)
 
 
 def client_of(url: str, key: str = "k") -> openai.AsyncOpenAI:
