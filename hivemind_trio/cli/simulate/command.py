@@ -22,7 +22,7 @@ from hivemind_trio.cli.pictures import stop_unless_drawable, write_drawing
 from hivemind_trio.cli.policy_files import checked_policy, providing
 from hivemind_trio.cli.progress import ProgressLine, RunProgress
 
-from .nodes import NODES_MAX, nodes_spec
+from .nodes import NODES_MAX, after_the_end, nodes_spec
 from .scenarios import (
     SEEDS,
     USUAL,
@@ -168,6 +168,9 @@ def simulate(
     if not pairs:
         click.echo("interrupted before the first seed was through", err=True)
         sys.exit(EXIT_INTERRUPTED)
+    late = after_the_end(nodes, max(pair.proxy.makespan_ns for pair in pairs)) if nodes is not None else None
+    if late is not None:
+        click.echo(late, err=True)
     against = (compared[0], others[: len(pairs)]) if compared else None
     if as_json:
         from .json_output import as_object

@@ -40,6 +40,21 @@ def nodes_spec(
     )
 
 
+def after_the_end(spec: NodesSpec, ended_ns: int) -> str | None:
+    """Return what to say of faults that begin when every run is over; None: there are none."""
+    starts = {
+        "--store-away": [span.since_ns for span in spec.away],
+        "--die": [at_ns for _, at_ns in spec.dies],
+        "--cut": [span.since_ns for _, span in spec.cuts],
+    }
+    late = [
+        f"`{option}` of {at_ns / 1e9:g} s" for option, times in starts.items() for at_ns in times if at_ns >= ended_ns
+    ]
+    if not late:
+        return None
+    return f"without effect: {', '.join(late)}; the longest run ends after {ended_ns / 1e9:.0f} s"
+
+
 def _killed(said: str) -> TimeSpan:
     """Return `90s` or `90s..120s`; one without an end ends at 0."""
     from hivemind_trio.sim import TimeSpan

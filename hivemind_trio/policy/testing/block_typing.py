@@ -686,8 +686,9 @@ class _Reading:
         self._report.add("HM112", what, place.span, help=f"write `{puts[0]}`", choices=choices)
 
     def _check_faults(self) -> None:
-        """Report faults of nodes that the run does not have."""
-        nodes = self._run[1].get("nodes", 1) if self._run is not None else 1
+        """Report faults of nodes that the run does not have, and those after its end."""
+        length_ns, said = self._run or (LENGTH_NS, {})
+        nodes = said.get("nodes", 1)
         for fault in self._faults:
             if nodes == 1:
                 self._report.add(
@@ -700,6 +701,13 @@ class _Reading:
             if fault.node > nodes:
                 self._report.add(
                     "HM502", f"this run has no node {fault.node}", fault.span, help=f"its nodes are 1 to {nodes}"
+                )
+            if fault.from_ns >= length_ns:
+                self._report.add(
+                    "HM502",
+                    "the run ends before this `fault` begins",
+                    fault.span,
+                    help="let `from` be earlier, or `run` longer",
                 )
 
     def _length(self, statement: Item) -> None:

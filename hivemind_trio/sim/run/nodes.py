@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final, final
@@ -74,7 +75,8 @@ class NodesSpec:
     dies: tuple[tuple[int, int], ...] = ()
     """(Number of a node, from 1, when it is killed)."""
     returns: tuple[tuple[int, int], ...] = ()
-    """(Number of a node, when another process starts in the place of the one that was killed)."""
+    """(Number of a node, when another process starts in the place of the one that was killed); one for a death, but for
+    the deaths that are for ever. Of times that overlap the last counts."""
     cuts: tuple[tuple[int, TimeSpan], ...] = ()
     """(Number of a node, when it does not reach the store)."""
     loss: float = 0.0
@@ -307,6 +309,12 @@ class Nodes:
     _turn: int = attrs.field(init=False, default=0)
     _ended: list[SimulatedNode] = attrs.field(init=False, factory=list)
     """Processes that were killed and replaced."""
+    _faults: Counter[int] = attrs.field(init=False, factory=Counter)
+    """Number of a node, from 0 -> number of faults for which it is down."""
+    _died_ns: dict[str, int] = attrs.field(init=False, factory=dict)
+    """Node -> when it was killed last."""
+    _returned_ns: dict[str, int] = attrs.field(init=False, factory=dict)
+    """Node -> when it was started again last."""
 
     @classmethod
     def of(
@@ -367,16 +375,22 @@ class Nodes:
             at(span.until_ns, self._cut, number - 1, False)
 
     def _kill(self, number: int) -> None:
+        self._faults[number] += 1
         node = self.nodes[number]
+        if node.down:
+            return
         node.kill()
+        self._died_ns[node.name] = self.agenda.now_ns
         if self.audit is not None:
             self.audit.left(node.name)
 
     def _start(self, number: int) -> None:
-        """Start another process of a node that was killed; it has the ledger of the one before."""
-        old = self.nodes[number]
-        if not old.down:
+        """Start another process of a node once no fault keeps it down; it has the ledger of the one before."""
+        self._faults[number] -= 1
+        if self._faults[number]:
             return
+        old = self.nodes[number]
+        self._returned_ns[old.name] = self.agenda.now_ns
         route = self._proxies(number)
         self._ended.append(old)
         self.nodes[number] = node = SimulatedNode(
@@ -412,9 +426,6 @@ class Nodes:
 
     def figures(self) -> FleetFigures:
         """Return what each node has served, and what the store was asked."""
-        now_ns = self.agenda.now_ns
-        died = {f"node-{number}": at_ns for number, at_ns in sorted(self.spec.dies) if at_ns <= now_ns}
-        returned = {f"node-{number}": at_ns for number, at_ns in sorted(self.spec.returns) if at_ns <= now_ns}
         lives = [*self._ended, *self.nodes]
         learned = self.store.model.learned
         return FleetFigures(
@@ -423,8 +434,8 @@ class Nodes:
                     name=node.name,
                     calls=sum(life.route.calls for life in lives if life.name == node.name),
                     attempts=sum(life.route.attempts for life in lives if life.name == node.name),
-                    died_ns=died.get(node.name),
-                    returned_ns=None if node.down else returned.get(node.name),
+                    died_ns=self._died_ns.get(node.name),
+                    returned_ns=None if node.down else self._returned_ns.get(node.name),
                 )
                 for node in self.nodes
             ),

@@ -46,6 +46,34 @@ def test_a_test_of_the_policy_has_its_nodes_and_their_faults(run: Run, files: Pa
     assert "killed at 2 s, back at 4 s" in other.stdout, other.output
 
 
+def test_times_for_which_a_node_is_down_are_joined_where_they_overlap(run: Run, files: Path) -> None:
+    once = ("simulate", "team.hmp", "--scenario", "mine.toml", "--seeds", "1", "--nodes", "3")
+    shown = run(*once, "--die", "2@1s..3s", "--die", "2@2s..5s", "--die", "3@1s..4s", "--die", "3@2s")
+
+    nodes = {line.split()[0]: line for line in shown.stdout.splitlines() if line.startswith("node-")}
+    assert "killed at 1 s, back at 5 s" in nodes["node-2"], shown.output
+    assert "killed at 1 s" in nodes["node-3"]
+    assert "back" not in nodes["node-3"]
+
+
+def test_a_time_at_which_every_node_is_down_is_survived(run: Run, files: Path) -> None:
+    faults = "fault node 1 from 1s to 4s; fault node 2 from 2s to 5s"
+    test = f'test "t" {{ load w {{ arrive 60/min }}; {faults}; run 20s nodes 2; expect w.failed < 50% }}\n'
+    (files / "team.hmp").write_text(POLICY + test)
+
+    shown = run("simulate", "team.hmp", "--test", "t", "--seeds", "1")
+    assert "killed at 2 s, back at 5 s" in shown.stdout, shown.output
+
+
+def test_a_fault_after_the_end_of_every_run_is_told(run: Run, files: Path) -> None:
+    once = ("simulate", "team.hmp", "--scenario", "mine.toml", "--seeds", "1", "--nodes", "2")
+    shown = run(*once, "--die", "2@9h", "--store-away", "1s..2s", "--cut", "1@8h..10h")
+
+    assert shown.exit_code == 0
+    assert "without effect: `--die` of 32400 s, `--cut` of 28800 s; the longest run ends after" in shown.stderr
+    assert "without effect" not in run(*once, "--die", "2@2s").stderr
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

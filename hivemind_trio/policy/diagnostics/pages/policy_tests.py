@@ -24,7 +24,7 @@ PAGES: Final = (
         "malformed test, or one without an expectation",
         "A test is about calls (`given { ... }`, `given any when ...`) or about a run (`load NAME { ... }`), and "
         "has an `expect`. A `given any` that matches no call of any provider cannot fail, which is a warning. `fault` "
-        "is about one of several nodes or their store, so that its run needs `nodes`.",
+        "is about one of several nodes or their store, so that its run needs `nodes`; it begins before the run ends.",
         wrong='test "t" { given { hour 3 } }\nprovider anthropic { }',
         right='test "t" { given { hour 3 }; expect admitted }\nprovider anthropic { }',
     ),
