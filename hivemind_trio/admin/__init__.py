@@ -35,6 +35,7 @@ from .policy_keeper import PolicyKeeper as PolicyKeeper
 from .policy_keeper import ReloadResult as ReloadResult
 from .problems import OperationFailed as OperationFailed
 from .problems import ProblemKind as ProblemKind
+from .show import MAY_NOT_LIST as MAY_NOT_LIST
 from .story import advice as advice
 from .story import plan_objects as plan_objects
 from .story import story_object as story_object

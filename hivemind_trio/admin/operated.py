@@ -50,6 +50,10 @@ class KnownFleet:
     nodes: tuple[NodeView, ...] = ()
     away_s: float | None = None
     """Time for which the shared store has not answered; None: it does."""
+    learns_s: float | None = None
+    """Time for which the store has granted no slots, for it has started anew; None: it does."""
+    blind: bool = False
+    """The store may not know which nodes are connected, and so grants none for a whole lease."""
 
 
 class Fellows(Protocol):

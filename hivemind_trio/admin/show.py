@@ -11,7 +11,7 @@ import msgspec
 import trio
 
 from hivemind_trio.model import WAITS, Reason
-from hivemind_trio.policy import Program
+from hivemind_trio.policy import Program, counted_apart
 from hivemind_trio.proxy import Exchange
 from hivemind_trio.scheduler import AccountSnapshot, CallId, CallInFlight, Circuit, QueuedCall, Snapshot
 
@@ -81,6 +81,9 @@ class OneCall:
     id: str
 
 
+MAY_NOT_LIST: Final = "its user may not list connections; add `+pubsub|channels` to its rights"
+
+
 async def status(proxy: Operated, _: NoArguments) -> StatusView:
     """Return the state of the proxy: counts, providers, lanes, and what needs attention."""
     known = await starts_of(proxy)
@@ -118,7 +121,12 @@ async def status(proxy: Operated, _: NoArguments) -> StatusView:
         agent_limits=tuple(_agent_limits(snapshot)),
         notices=tuple(_notices(proxy, snapshot, now_ns, fleet))[:NOTICES_MAX],
         nodes=fleet.nodes,
+        counted_by_each=_counted_by_each(engine.program) if fleet.nodes else "",
     )
+
+
+def _counted_by_each(program: Program) -> str:
+    return counted_apart(program, of_nodes=program.server.nodes > 1)
 
 
 def _agent_limits(snapshot: Snapshot) -> Iterable[AgentLimitView]:
@@ -170,6 +178,10 @@ def _notices(proxy: Operated, snapshot: Snapshot, now_ns: int, fleet: KnownFleet
         yield NoticeView(kind="disk", subject=file, text=text, since_at=None)
     if fleet.away_s is not None:
         text = f"the shared store has not answered for {fleet.away_s:.0f} s: shares hold for the lease, then `outage`"
+        yield NoticeView(kind="store", subject="redis", text=text, since_at=None)
+    elif fleet.learns_s is not None:
+        text = f"the shared store was started or emptied {fleet.learns_s:.0f} s ago: it grants no more slots "
+        text += f"for `lease`: {MAY_NOT_LIST}" if fleet.blind else "until all nodes have reported"
         yield NoticeView(kind="store", subject="redis", text=text, since_at=None)
     yield from node_notices(fleet.nodes)
     yield from _overload(proxy, now_ns)

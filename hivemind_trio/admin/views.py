@@ -431,6 +431,8 @@ class StatusView:
     """Processes that serve as this proxy; empty: there is one, `pid`."""
     nodes: tuple[NodeView, ...] = ()
     """Nodes of `store redis`, or workers, by name, each with its share of every limit; empty: this process is alone."""
+    counted_by_each: str = ""
+    """Settings that each of these nodes counts for itself, in words; empty: there are none."""
 
 
 @final

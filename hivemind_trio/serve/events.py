@@ -659,6 +659,37 @@ class SharedStoreBack:
 
 @final
 @attrs.frozen(kw_only=True)
+class SharedStoreLearning:
+    """The store was started or emptied: it grants no more slots until all nodes have reported, or for `longest_s`."""
+
+    name: ClassVar = "shared_store_learning"
+    level: ClassVar[Level] = "info"
+    longest_s: float
+
+
+@final
+@attrs.frozen(kw_only=True)
+class SharedStoreBlind:
+    """The store was started or emptied, and may not list who is connected: it grants no slots for `longest_s`."""
+
+    name: ClassVar = "shared_store_blind"
+    level: ClassVar[Level] = "warning"
+    longest_s: float
+    help: str
+
+
+@final
+@attrs.frozen(kw_only=True)
+class SharedStoreLearned:
+    """The store grants slots again, so long after this node has seen that it does not."""
+
+    name: ClassVar = "shared_store_learned"
+    level: ClassVar[Level] = "info"
+    after_s: float
+
+
+@final
+@attrs.frozen(kw_only=True)
 class NodeReplaced:
     """A newer process serves under this node's name: this one starts no more calls."""
 
@@ -777,7 +808,8 @@ LogEvent: TypeAlias = (
     | ProviderStandstill
     | StateOpened | BudgetCharged | StateDamaged | StateUnavailable | StateWriteFailed | StateWriteRecovered
     | WorkerStarted | WorkerEnded | WorkerSilent | WorkerBack
-    | NodeJoined | SharedStoreAway | SharedStoreBack | NodeReplaced
+    | NodeJoined | SharedStoreAway | SharedStoreBack
+    | SharedStoreLearning | SharedStoreBlind | SharedStoreLearned | NodeReplaced
     | JournalDamaged | JournalOpened | JournalWriteFailed | JournalWriteRecovered
     | JobsWriteFailed | JobsWriteRecovered
     | AttemptCrashed | ConnectionCrashed | AcceptFailed

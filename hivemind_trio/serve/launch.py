@@ -220,11 +220,12 @@ class Launch:
         if problem:
             raise NotStarted(refuse(f"the `url` of `store redis` is not the URL of a Redis: {problem}"))
         node = self.options.node or f"{socket.gethostname()}:{self.sockets[0].getsockname()[1]}"
+        terms = lease_terms(store)
         try:
-            pools = await stack.enter_async_context(open_pools(url, store.namespace, lease_terms(store)))
+            pools = await stack.enter_async_context(open_pools(url, store.namespace, terms))
         except StoreNotInstalled as error:
             raise NotStarted(refuse(f"{error}; {error.help}")) from None
-        return SharedSlots(pools=pools, node=node, told=self.watcher.sharing(node, nodes))
+        return SharedSlots(pools=pools, node=node, told=self.watcher.sharing(node, nodes, terms))
 
     @asynccontextmanager
     async def open_control(

@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypedDict, assert_never, final
 import attrs
 import trio
 
-from hivemind_trio.admin import ReloadResult
+from hivemind_trio.admin import MAY_NOT_LIST, ReloadResult
 from hivemind_trio.control import SocketUnavailable
 from hivemind_trio.model import SecretRef, shown_credential
 from hivemind_trio.policy import (
@@ -27,6 +27,7 @@ from hivemind_trio.policy import (
 )
 from hivemind_trio.proxy import CallRecord
 from hivemind_trio.scheduler import HEALTHY, Circuit, LimitChanged, PlanChanged
+from hivemind_trio.scheduler.sharing.share_row import LeaseTerms
 from hivemind_trio.store import Journal, SqliteStore
 from hivemind_trio.wire import apis_of
 
@@ -71,6 +72,9 @@ from .events import (
     ServingStarted,
     SharedStoreAway,
     SharedStoreBack,
+    SharedStoreBlind,
+    SharedStoreLearned,
+    SharedStoreLearning,
     StateDamaged,
     StateOpened,
     StateUnavailable,
@@ -217,14 +221,24 @@ class Watcher:
         self._troubled("jobs", why)
         self._log.emit(JobsWriteFailed(error=why) if why else JobsWriteRecovered())
 
-    def sharing(self, node: str, nodes: int) -> SharingTold:
+    def sharing(self, node: str, nodes: int, terms: LeaseTerms) -> SharingTold:
         """Return what logs how this node shares."""
+
+        def learns(blind: bool) -> None:
+            longest_s = (terms.lease_ms if blind else terms.learning_ms) / 1_000
+            if blind:
+                self._log.emit(SharedStoreBlind(longest_s=longest_s, help=MAY_NOT_LIST))
+            else:
+                self._log.emit(SharedStoreLearning(longest_s=longest_s))
+
         return SharingTold(
             joined=lambda: self._log.emit(NodeJoined(node=node, nodes=nodes)),
             away=lambda why: self._log.emit(SharedStoreAway(error=why) if why else SharedStoreBack()),
             fenced=lambda: self._log.emit(
                 NodeReplaced(node=node, help="give each node a name of its own: `serve --node NAME`")
             ),
+            learns=learns,
+            learned=lambda after_s: self._log.emit(SharedStoreLearned(after_s=round(after_s, 1))),
         )
 
     def _troubled(self, file: str, why: str) -> None:

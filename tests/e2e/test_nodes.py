@@ -19,7 +19,7 @@ import trustme
 
 from hivemind_trio.demo import SimulatedProvider
 from hivemind_trio.sim import Counting, Quota, Traits
-from tests.e2e.control import own_runtime
+from tests.e2e.control import command, own_runtime
 from tests.e2e.process import PATIENCE_S, Proxy, serving
 from tests.support.redis import RedisServer, StoreAddress, needs_redis, redis_server, store_address
 
@@ -83,7 +83,13 @@ class Nodes:
 
 @asynccontextmanager
 async def nodes(
-    folder: Path, number: int, traits: Traits = SLOW, more: str = "", beside: str = "", cap: str = f"{CAP}"
+    folder: Path,
+    number: int,
+    traits: Traits = SLOW,
+    more: str = "",
+    beside: str = "",
+    cap: str = f"{CAP}",
+    keeps: tuple[str, ...] = (),
 ) -> AsyncIterator[Nodes]:
     """Start so many proxies that share one Redis; agents run until the block ends.
 
@@ -91,10 +97,11 @@ async def nodes(
         more: Of their provider.
         beside: Of their policy.
         cap: `concurrency` of their policy.
+        keeps: Options of their Redis about what it keeps on disk; nothing, if there are none.
     """
     with trio.fail_after(4 * PATIENCE_S):
         async with AsyncExitStack() as stack:
-            redis = await stack.enter_async_context(redis_server(folder))
+            redis = await stack.enter_async_context(redis_server(folder, *keeps))
             address = await stack.enter_async_context(store_address(redis))
             provider = SimulatedProvider(traits, seed=7)
             nursery = await stack.enter_async_context(trio.open_nursery())
@@ -486,11 +493,13 @@ async def test_every_node_shows_all_nodes_their_shares_and_their_policies(tmp_pa
             await fleet.more(node, 10)
         first = fleet.proxies[0]
         shared = await status_when(first, lambda found: all(one["policy"] for one in found["nodes"]))
-        fleet.policies[2].write_text(fleet.policies[2].read_text() + "lane batch { }\n")
+        fleet.policies[2].write_text(fleet.policies[2].read_text() + "lane batch { max 1 }\n")
         fleet.proxies[2].signal(signal.SIGHUP)
         differing = await status_when(first, lambda found: any(one["kind"] == "policies" for one in found["notices"]))
         # A node that gets no CPU for a while is silent, and alive again after it.
         metrics = await when(first, "/metrics", lambda text: 'hivemind_nodes{state="alive"} 3.0' in text)
+        apart = await status_when(fleet.proxies[2], lambda found: bool(found["counted_by_each"]))
+        _, shown, _ = await command(fleet.runtime, "status", "--policy", f"{fleet.policies[2]}")
         fleet.proxies[1].signal(signal.SIGKILL)
         await fleet.proxies[1].ended()
         silent = await status_when(first, lambda found: states(found).get("n1") == "silent")
@@ -519,3 +528,26 @@ async def test_every_node_shows_all_nodes_their_shares_and_their_policies(tmp_pa
     assert any("`n1` has been silent" in one["text"] for one in silent["notices"])
     assert states(left)["n0"] == "alive"
     assert away["notices"][0]["kind"] == "store"
+    assert (shared["counted_by_each"], apart["counted_by_each"]) == ("", "`max` of lanes")
+    assert "each of them counts `max` of lanes for itself" in shown
+
+
+async def test_log_and_status_say_why_an_emptied_store_grants_nothing(tmp_path: Path) -> None:
+    def of_the_store(status: Any) -> list[str]:
+        return [one["text"] for one in status["notices"] if one["kind"] == "store"]
+
+    async with nodes(tmp_path, 2) as fleet:
+        first = fleet.proxies[0]
+        await first.says("shared_store_learned")  # it was empty at the start
+        assert [one["longest_s"] for one in first.of("shared_store_learning")] == [1.75]
+        await fleet.redis.send("ACL", "SETUSER", "default", "-pubsub|channels")
+        await fleet.redis.send("FLUSHALL")
+        blind = await first.says("shared_store_blind")
+        (notice,) = of_the_store(await status_when(first, lambda found: bool(of_the_store(found))))
+        await fleet.redis.send("ACL", "SETUSER", "default", "+@all")
+        await first.says("shared_store_learned", 2)
+        await status_when(first, lambda found: not of_the_store(found))
+
+    assert blind["longest_s"] == 4
+    assert "+pubsub|channels" in blind["help"]
+    assert notice.endswith(f"for `lease`: {blind['help']}")

@@ -10,10 +10,11 @@ import pytest
 import trio
 
 from hivemind_trio.sim import Traits
+from tests.e2e.control import eventually
 from tests.e2e.process import PATIENCE_S
 from tests.support.redis import needs_redis
 
-from .test_nodes import MS, Nodes, nodes
+from .test_nodes import MS, Nodes, get, nodes
 
 pytestmark = [pytest.mark.slow, needs_redis]
 
@@ -106,3 +107,26 @@ async def test_a_budget_is_kept_when_the_store_is_emptied(tmp_path: Path) -> Non
             await fleet.redis.stop()
             await fleet.redis.start()  # with nothing in it
         assert fleet.provider.world.attempts == MOST
+
+
+async def test_a_store_that_crashes_and_keeps_a_file_knows_what_a_killed_node_has_spent(tmp_path: Path) -> None:
+    async with nodes(tmp_path, 2, QUICK, beside=BUDGET, keeps=("--save", "", "--appendonly", "yes")) as fleet:
+        await joined(fleet)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(use_up, fleet, 0)
+            await fleet.more(0, 20)
+            fleet.proxies[0].signal(signal.SIGKILL)
+        await fleet.proxies[0].ended()
+        await fleet.redis.stop()
+        await fleet.redis.start()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(use_up, fleet, 1, 1)
+            await fleet.more(1, 5)
+            nursery.cancel_scope.cancel()
+
+        async def spent() -> int:
+            spent: int = (await get(fleet.proxies[1], "/v1/budgets"))["budgets"][0]["spent"]
+            return spent
+
+        # The last chunk that the killed node had drawn is charged, and not spent.
+        await eventually(spent, lambda of_both: of_both >= fleet.done[1] + 10)

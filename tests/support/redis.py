@@ -25,6 +25,8 @@ needs_redis = pytest.mark.skipif(BINARY is None, reason="no redis-server: apt in
 class RedisServer:
     folder: Path
     port: int
+    options: tuple[str, ...] = ("--save", "")
+    """Of what it keeps on disk; usually nothing."""
     process: trio.Process | None = None
 
     @property
@@ -34,7 +36,7 @@ class RedisServer:
     async def start(self) -> None:
         assert BINARY is not None
         self.process = await trio.lowlevel.open_process(
-            [BINARY, "--port", f"{self.port}", "--bind", "127.0.0.1", "--save", "", "--dir", f"{self.folder}"],
+            [BINARY, "--port", f"{self.port}", "--bind", "127.0.0.1", "--dir", f"{self.folder}", *self.options],
             stdout=subprocess.DEVNULL,
         )
         with trio.fail_after(120):
@@ -120,9 +122,9 @@ async def store_address(first: RedisServer) -> AsyncIterator[StoreAddress]:
 
 
 @asynccontextmanager
-async def redis_server(folder: Path) -> AsyncIterator[RedisServer]:
+async def redis_server(folder: Path, *options: str) -> AsyncIterator[RedisServer]:
     with kept_port() as port:
-        server = RedisServer(folder, port)
+        server = RedisServer(folder, port, options or ("--save", ""))
         await server.start()
         try:
             yield server

@@ -68,7 +68,7 @@ def overview(found: dict[str, Any], budgets: list[dict[str, Any]], now: datetime
     if found.get("workers"):
         blocks.append(worker_table(found["workers"]))
     if found.get("nodes"):
-        blocks.append(node_table(found["nodes"]))
+        blocks.append(node_table(found["nodes"], found.get("counted_by_each", "")))
     if any(one["plans"] for one in found["providers"]):
         blocks.append(plan_table(found["providers"], now))
     if found["agent_limits"]:
@@ -184,8 +184,8 @@ def worker_table(workers: list[dict[str, Any]]) -> str:
     return table(head, rows, right={1, 2, 3, 4, 5, 6})
 
 
-def node_table(nodes: list[dict[str, Any]]) -> str:
-    """Return the nodes, or workers, that share limits: a row for each provider."""
+def node_table(nodes: list[dict[str, Any]], counted_by_each: str) -> str:
+    """Return the nodes, or workers, that share limits: a row for each provider; and what they do not share."""
     several = len({one["policy"] for one in nodes if one["policy"] is not None}) > 1
     rows = []
     for one in nodes:
@@ -204,7 +204,8 @@ def node_table(nodes: list[dict[str, Any]]) -> str:
                 cells = [share["provider"], *counts, "leads" if share["leads"] else ""]
             rows.append([*head, *cells])
     head = ["node", "state", "policy", "provider", "share", "in flight", "waiting", ""]
-    return table(head, rows, right={4, 5, 6})
+    note = f"each of them counts {counted_by_each} for itself\n" if counted_by_each else ""
+    return table(head, rows, right={4, 5, 6}) + note
 
 
 def session_table(sessions: list[dict[str, Any]]) -> str:

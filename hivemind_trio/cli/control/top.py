@@ -125,7 +125,7 @@ def _blocks(found: dict[str, Any]) -> list[str]:
         queue_table(queue, now) if queue["queue"] else "",
         provider_table(status["providers"], now),
         lane_table(status["lanes"], now),
-        node_table(status["nodes"]) if status.get("nodes") else "",
+        node_table(status["nodes"], status.get("counted_by_each", "")) if status.get("nodes") else "",
         fullest_budgets(budgets, now) if budgets else "",
         call_table(calls, now) if calls else "",
     ]

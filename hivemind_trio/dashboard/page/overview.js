@@ -234,7 +234,8 @@ function nodes() {
   $("nodes").hidden = !found.length;
   const alive = found.filter((node) => node.state === "alive").length;
   const policies = new Set(found.filter((node) => node.state === "alive" && node.policy).map((node) => node.policy)).size;
-  $("nodes-sum").textContent = `${whole(alive)} of ${whole(found.length)} alive${policies > 1 ? `, ${policies} policies` : ""}`;
+  const apart = state.status.counted_by_each ? `; each counts ${state.status.counted_by_each} for itself` : "";
+  put($("nodes-sum"), words(`${whole(alive)} of ${whole(found.length)} alive${policies > 1 ? `, ${policies} policies` : ""}${apart}`));
   const lines = found.flatMap((node) => (node.shares.length ? node.shares : [null]).map((share, place) => ({ node, share, place })));
   rows($("nodes-rows"), lines, (line) => `${line.node.name}|${line.share?.provider}`, ({ node, share, place }) => h("tr", {},
     h("th", { scope: "row", class: "name" }, place ? "" : node.name, !place && node.own ? h("span", { class: "dim" }, " this") : null),

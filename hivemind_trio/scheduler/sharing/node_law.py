@@ -60,6 +60,10 @@ class NodeLaw:
     """When the last request was given up; None: it was answered."""
     _cut_ns: int | None = attrs.field(init=False, default=None)
     """When the connection was first seen to be broken; None: it holds."""
+    learning: bool = attrs.field(init=False, default=False)
+    """The store has started anew, and grants nothing until it has heard the nodes."""
+    blind: bool = attrs.field(init=False, default=False)
+    """As in `ShareAnswer`."""
     _run: str = attrs.field(init=False, default="")
     """Life of the store that was heard last."""
     _rows: dict[str, ShareRow] = attrs.field(init=False, factory=dict)
@@ -207,7 +211,7 @@ class NodeLaw:
         own = answer.rows[self.node]
         self.share, self._occupied = answer.share, own.occupied
         self._denied = ask.target if ask.target > self.share else None
-        self._run = answer.run
+        self._run, self.learning, self.blind = answer.run, answer.learning, answer.blind
         if answer.learning and ask.run != answer.run:
             self._heard = True  # to it, what was said before may have been late
         target = self._target(own.held, own.demand)

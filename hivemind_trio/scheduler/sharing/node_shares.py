@@ -60,6 +60,16 @@ class NodeShares:
             elif (law.cap, law.nodes, law.local) != (provider.limit, nodes, local):
                 law.load(provider.limit, nodes, local)
 
+    @property
+    def learns(self) -> bool:
+        """True if the store grants no slots of some pool until it has heard the nodes."""
+        return any(law.learning for law in self.laws.values())
+
+    @property
+    def blind(self) -> bool:
+        """True if it does not know which nodes those are."""
+        return any(law.blind for law in self.laws.values())
+
     def due(self, now_ns: int, demand: Mapping[str, tuple[int, int]]) -> list[tuple[str, ShareRequest]]:
         """Return the requests to be sent now, with their pools. What they lower is lowered before they are sent.
 

@@ -119,6 +119,8 @@ class ShareAnswer:
     learning: bool
     """The store has started anew, and grants nothing until it has heard the nodes."""
     rows: dict[str, ShareRow]
+    blind: bool = False
+    """The store may not know which nodes are connected, and so learns for a whole lease."""
     wake: tuple[str, ...] = ()
     """Nodes that are to speak to the store now: they wait for what came back, or have what this node waits for."""
 

@@ -36,6 +36,7 @@ class FellowNodes:
         shares: Of this node.
         answer_s: Longest wait for an answer of the store.
         away_s: How long the store has not answered; None: it does.
+        learns_s: How long the store has granted no slots, for it has started anew; None: it does.
     """
 
     _store: FleetStore
@@ -43,6 +44,7 @@ class FellowNodes:
     _shares: NodeShares
     _answer_s: float
     _away_s: Callable[[], float | None]
+    _learns_s: Callable[[], float | None]
     _listed: tuple[ListedNode, ...] = attrs.field(init=False, default=())
     _listed_at_s: float = attrs.field(init=False, default=float("-inf"))
     """When the list was asked for last, and came."""
@@ -78,7 +80,10 @@ class FellowNodes:
         names = {node, *listed, *(name for name, row in rows if row.seq < LAST_SEQ)}
         self._heard_at_s = {name: at_s for name, at_s in self._heard_at_s.items() if name in names}
         return KnownFleet(
-            nodes=tuple(self._view(name, listed.get(name), now_s, away_s) for name in sorted(names)), away_s=away_s
+            nodes=tuple(self._view(name, listed.get(name), now_s, away_s) for name in sorted(names)),
+            away_s=away_s,
+            learns_s=self._learns_s(),
+            blind=self._shares.blind,
         )
 
     async def _ask(self) -> bool:

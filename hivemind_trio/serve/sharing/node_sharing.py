@@ -49,6 +49,10 @@ class SharingTold:
     away: Callable[[str], None]
     """Told once why the store cannot be used, and with "" when it can be again."""
     fenced: Callable[[], None]
+    learns: Callable[[bool], None]
+    """Told once that the store has started anew and grants no slots, with True if that lasts for a whole lease."""
+    learned: Callable[[float], None]
+    """Told that it does, after so many seconds."""
 
 
 @final
@@ -80,6 +84,8 @@ class NodeSharing:
     _trouble: str = attrs.field(init=False, default="")
     _trouble_since_s: float = attrs.field(init=False, factory=trio.current_time)
     _ended: bool = attrs.field(init=False, default=False)
+    _learns_since_s: float | None = attrs.field(init=False, default=None)
+    """When the store was first seen to grant no slots; None: it does."""
 
     def begin(self, restored: Restored | None) -> None:
         """Take every slot and all credit away until the store gives some.
@@ -125,7 +131,7 @@ class NodeSharing:
             if self._ledger is not None:
                 await self._ledger.join(self.node, epoch)
             self._shares = NodeShares(self.node, epoch, self._terms)
-            self._fellows = FellowNodes(self._pools, self._engine, self._shares, ANSWER_S, self._away_s)
+            self._fellows = FellowNodes(self._pools, self._engine, self._shares, ANSWER_S, self._away_s, self._learns_s)
             self._told.joined()
             nursery.start_soon(self._windows.run, epoch)
             nursery.start_soon(self._budgets.run, epoch)
@@ -194,6 +200,7 @@ class NodeSharing:
             else:
                 trouble = ""
                 law.answered(answer)
+                self._say_learning()
         if trouble:
             law.failed(self._now_ns())
         self._say_trouble(trouble)
@@ -204,6 +211,21 @@ class NodeSharing:
             self._trouble_since_s = trio.current_time()
             self._told.away(trouble)
         self._trouble = trouble
+
+    def _say_learning(self) -> None:
+        shares = self._shares
+        assert shares is not None
+        if shares.learns is (self._learns_since_s is not None):
+            return
+        if self._learns_since_s is None:
+            self._learns_since_s = trio.current_time()
+            self._told.learns(shares.blind)
+        else:
+            after_s, self._learns_since_s = trio.current_time() - self._learns_since_s, None
+            self._told.learned(after_s)
+
+    def _learns_s(self) -> float | None:
+        return trio.current_time() - self._learns_since_s if self._learns_since_s is not None else None
 
     def _away_s(self) -> float | None:
         """Return how long the store has not answered; None: it does."""

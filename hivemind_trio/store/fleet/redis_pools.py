@@ -92,6 +92,7 @@ class _Answer(msgspec.Struct):
     share: int
     run: str
     learning: bool
+    blind: bool
     rows: dict[str, _Row]
     wake: str
 
@@ -463,6 +464,7 @@ def answer_of(ask: ShareRequest, answer: str) -> ShareAnswer:
         share=found.share,
         run=found.run,
         learning=found.learning,
+        blind=found.blind,
         rows={name: row.row() for name, row in found.rows.items()},
         wake=tuple(found.wake.split("\n")) if found.wake else (),
     )

@@ -42,10 +42,13 @@ local life, till, turns = turn(KEYS[2], gone + grace, 0, true)
 if turns then
   for name, row in pairs(rows) do row.k, row.t, row.s = false, now, -1 save(name) end
 end
+local blind = false
 local function answer(row, wake)
   local least = limit
   for _, one in pairs(rows) do least = math.min(least, one.p) end
-  return cjson.encode({cap = least, share = row.a, run = life, learning = till >= 0, rows = rows, wake = wake})
+  local told = {cap = least, share = row.a, run = life, learning = till >= 0, rows = rows, wake = wake}
+  told.blind = blind and till >= 0
+  return cjson.encode(told)
 end
 
 local own = rows[node]
@@ -81,6 +84,7 @@ if till >= 0 then
     if row.k and (name == node or connected(name)) then known = known + 1 end
   end
   local strange = not there
+  blind = strange
   for _, name in ipairs(there or {}) do
     if not (rows[name] and rows[name].k) and not (name == node and told == life) then strange = true end
   end

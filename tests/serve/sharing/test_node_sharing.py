@@ -76,7 +76,7 @@ async def nodes(of: Program, monkeypatch: pytest.MonkeyPatch, count: int = 2) ->
 
     monkeypatch.setattr(FleetModel, "learn", learned)
     monkeypatch.setattr(NodeShares, "due", looked)
-    told = SharingTold(joined=ignore, away=ignore, fenced=ignore)
+    told = SharingTold(joined=ignore, away=ignore, fenced=ignore, learns=ignore, learned=ignore)
     async with AsyncExitStack() as stack:
         for number in range(count):
             engine = await stack.enter_async_context(running(of))
