@@ -63,6 +63,15 @@ def test_I9_a_node_that_has_everything_decides_as_one_that_is_alone(seed: int) -
     assert history(shared, seed) == history(alone, seed)
 
 
+def test_I9_fails_with_a_node_that_has_one_slot_less() -> None:
+    def differs(seed: int) -> bool:
+        alone, shared = Driver(house(), seed), Driver(house(), seed)
+        shared.post(SharesSet({"p": 5, "q": 1_000}))
+        return history(shared, seed) != history(alone, seed)
+
+    assert any(differs(seed) for seed in range(10))
+
+
 @pytest.mark.parametrize("share", [0, 1, 3])
 def test_no_call_starts_beyond_the_share(share: int) -> None:
     driver = Driver(house())

@@ -83,7 +83,7 @@ async def test_I12_redis_and_the_model_answer_random_reports_alike(tmp_path: Pat
             model = LearnRecord(TERMS.grace_ms, TERMS.gone_ms)
             now_ms = BORN_MS
             for seq in range(1, 60):
-                now_ms += random.choice([1, 20, 150, 150, 700, 4_000, -50])
+                now_ms += random.choice([0, 1, 20, 150, 150, 700, 4_000, -50])
                 if random.random() < 0.05:
                     model.bye("a", BORN_MS)
                     await pools.bye("p", "a", BORN_MS)  # it has no share that it would lose

@@ -88,7 +88,7 @@ async def test_I12_redis_and_the_model_answer_random_histories_alike(tmp_path: P
             model = SharedPool(TERMS)
             now_ms, run, lives = 1_795_450_000_000, 1, [""]
             for seq in range(1, 60):
-                now_ms += random.choice([1, 20, 150, 150, 700, 4_000, -50])
+                now_ms += random.choice([0, 1, 20, 150, 150, 700, 4_000, -50])
                 run += random.random() < 0.03
                 present = "".join(name for name in NODES if random.random() < 0.7)
                 name = random.choice(NODES)

@@ -58,7 +58,7 @@ async def test_I12_redis_and_the_model_answer_random_histories_of_a_window_alike
             model = WindowRing(shape, TERMS.learning_ms)
             now_ms, run, lives = BEGAN_MS, 1, list[str]()
             for seq in range(1, 60):
-                now_ms += random.choice([1, 20, 150, shape.slot_ms, 5 * shape.slot_ms, shape.window_ms // 3, -50])
+                now_ms += random.choice([0, 1, 20, 150, shape.slot_ms, 5 * shape.slot_ms, shape.window_ms // 3, -50])
                 run += random.random() < 0.03
                 if random.random() < 0.02:  # emptied, by the same process
                     model = WindowRing(shape, TERMS.learning_ms)
