@@ -12,7 +12,10 @@ themselves, and a fleet that takes all they will leave.
 A person is locked out from the first call that is refused until the next that is answered, in office hours. The other
 rules are those of tools today: nothing, or a threshold; then pace alone, and reserves that are never released.
 
-    python -m bench.office [--seeds 3] [--weeks 6] [--md F.md] [--json F.json]      about half an hour
+With `--changing` people come on three days of each week, for eight hours that begin at any hour: nothing can be learned
+from the weeks before. That shows what a forecast costs those who have no habits.
+
+    python -m bench.office [--changing] [--seeds 3] [--weeks 6] [--md F.md] [--json F.json]      about half an hour
     python -m bench.office --smoke      seconds; for the tests
 """
 
@@ -87,6 +90,9 @@ rule people when agent != fleet {{ lane people }}
 
 KNOWN: Final = "perfect knowledge"
 
+Hours = tuple[int, int]
+"""When people come and go, in nanoseconds since the first Monday."""
+
 PERSON: Final = ClientBehaviour(name="person", silence_ns=MINUTE_NS, known_ns=MINUTE_NS)
 WORKER: Final = ClientBehaviour(name="worker", silence_ns=DAY_NS)
 """Waits in the queue for as long as it is held there; its call is lost if it is refused."""
@@ -97,6 +103,8 @@ WORKER: Final = ClientBehaviour(name="worker", silence_ns=DAY_NS)
 class _Watch:
     """Refusals and answers of people, and answers of the fleet, once the first week is over."""
 
+    hours: Sequence[Hours]
+    """When people are there."""
     lanes: dict[CallId, str] = attrs.field(factory=dict)
     """Calls in flight."""
     asked: int = 0
@@ -128,14 +136,14 @@ class _Watch:
     def end(self, now_ns: int) -> None:
         """Count those who are locked out at the end."""
         if self._locked_since_ns is not None:
-            self.locked_ns += office_ns(self._locked_since_ns, now_ns)
+            self.locked_ns += present_ns(self.hours, self._locked_since_ns, now_ns)
 
     def _heard(self, now_ns: int, *, good: bool) -> None:
         self.asked += 1
         self.served += good
         since_ns = self._locked_since_ns
         if good and since_ns is not None:
-            self.locked_ns += office_ns(since_ns, now_ns)
+            self.locked_ns += present_ns(self.hours, since_ns, now_ns)
             self._locked_since_ns = None
         elif not good and since_ns is None:
             self._locked_since_ns = now_ns
@@ -145,38 +153,48 @@ def _lane(reject: Reject) -> str:
     return "" if reject.treatment is None else reject.treatment.lane
 
 
-def office_ns(from_ns: int, to_ns: int) -> int:
-    """Return the office time between two times; the first day is a Monday."""
-    total = 0
-    for day in range(from_ns // DAY_NS, to_ns // DAY_NS + 1):
-        if day % 7 < DAYS:
-            opens, closes = (day * DAY_NS + hour * HOUR_NS for hour in OFFICE)
-            total += max(0, min(to_ns, closes) - max(from_ns, opens))
-    return total
+def office_hours(weeks: int) -> list[Hours]:
+    """Return the hours of office days; the first day is a Monday."""
+    days = [week * 7 + day for week in range(weeks) for day in range(DAYS)]
+    return [(day * DAY_NS + OFFICE[0] * HOUR_NS, day * DAY_NS + OFFICE[1] * HOUR_NS) for day in days]
 
 
-def people(weeks: int, seed: int) -> Iterator[Fleet]:
-    """Yield the calls of each office day."""
-    chance = Random(f"office/{seed}")
-    hours = (OFFICE[1] - OFFICE[0]) * DAYS
+def changing_hours(weeks: int, seed: int) -> list[Hours]:
+    """Return hours of people without habits: three days of each week, from any hour on."""
+    chance, length_ns = Random(f"changing/{seed}"), (OFFICE[1] - OFFICE[0]) * HOUR_NS
+    hours = []
     for week in range(weeks):
-        busy = chance.lognormvariate(0.0, 0.08)
-        for day in range(DAYS):
-            per_hour = PEOPLE * WEEK_TOKENS / CALL_TOKENS / hours * busy * chance.lognormvariate(0.0, 0.12)
-            yield Fleet(
-                name=f"people-{week}-{day}",
-                identities=(),
-                models=("claude-sonnet-4-5",),
-                arrive=Arrivals(
-                    per_second=per_hour / 3_600,
-                    for_ns=(OFFICE[1] - OFFICE[0]) * HOUR_NS,
-                    from_ns=(week * 7 + day) * DAY_NS + OFFICE[0] * HOUR_NS,
-                ),
-                tokens_in=Amount(CALL_TOKENS - 500, 20_000, Shape.UNIFORM),
-                tokens_max_out=4_096,
-                tokens_out=500,
-                client=PERSON,
-            )
+        for day in sorted(chance.sample(range(7), 3)):
+            begins_ns = (week * 7 + day) * DAY_NS + chance.randrange(24) * HOUR_NS
+            hours.append((begins_ns, begins_ns + length_ns))
+    return hours
+
+
+def present_ns(hours: Sequence[Hours], from_ns: int, to_ns: int) -> int:
+    """Return the time between two times in which people are there."""
+    return sum(max(0, min(to_ns, ends_ns) - max(from_ns, begins_ns)) for begins_ns, ends_ns in hours)
+
+
+def people(hours: Sequence[Hours], seed: int) -> Iterator[Fleet]:
+    """Yield the calls of people who are there at these hours."""
+    chance = Random(f"office/{seed}")
+    of_week = (OFFICE[1] - OFFICE[0]) * DAYS
+    busy, last = 1.0, -1
+    for begins_ns, ends_ns in hours:
+        week, day = divmod(begins_ns // DAY_NS, 7)
+        if week != last:
+            busy, last = chance.lognormvariate(0.0, 0.08), week
+        per_hour = PEOPLE * WEEK_TOKENS / CALL_TOKENS / of_week * busy * chance.lognormvariate(0.0, 0.12)
+        yield Fleet(
+            name=f"people-{week}-{day}",
+            identities=(),
+            models=("claude-sonnet-4-5",),
+            arrive=Arrivals(per_second=per_hour / 3_600, for_ns=ends_ns - begins_ns, from_ns=begins_ns),
+            tokens_in=Amount(CALL_TOKENS - 500, 20_000, Shape.UNIFORM),
+            tokens_max_out=4_096,
+            tokens_out=500,
+            client=PERSON,
+        )
 
 
 def fleet(plans: float, weeks: int) -> Fleet:
@@ -193,7 +211,7 @@ def fleet(plans: float, weeks: int) -> Fleet:
     )
 
 
-def scenario(plans: float, windows: int, weeks: int, seed: int) -> Scenario:
+def scenario(plans: float, windows: int, weeks: int, seed: int, hours: Sequence[Hours]) -> Scenario:
     """Return the scenario of one case."""
     chance = Random(f"windows/{seed}")
     session = PlanLimit(
@@ -213,7 +231,7 @@ def scenario(plans: float, windows: int, weeks: int, seed: int) -> Scenario:
         plan=(session, week),
     )
     return Scenario(
-        fleets=(*people(weeks, seed), fleet(plans, weeks)),
+        fleets=(*people(hours, seed), fleet(plans, weeks)),
         upstreams=(UpstreamSpec(traits=traits),),
         until_ns=weeks * 7 * DAY_NS,
         time=0,
@@ -228,25 +246,31 @@ def program(rule: str) -> Program:
     return checked.program
 
 
-def measure(rule: str, case: str, weeks: int, seed: int) -> dict[str, Any]:
+def _hours(weeks: int, seed: int, *, changing: bool) -> list[Hours]:
+    """Return when people are there, in the week that does not count as well."""
+    return changing_hours(weeks + 1, seed) if changing else office_hours(weeks + 1)
+
+
+def measure(rule: str, case: str, weeks: int, seed: int, *, changing: bool = False) -> dict[str, Any]:
     """Run one case under one rule, for a week more than count; shares in percent."""
     plans, windows = CASES[case]
-    watch = _Watch()
+    hours = _hours(weeks, seed, changing=changing)
+    watch = _Watch(hours)
     world = World(
         program(rule),
-        scenario(plans, windows, weeks + 1, seed),
+        scenario(plans, windows, weeks + 1, seed, hours),
         seed,
         bound=Bound(chain_ns=0, concurrency_ns=0),
         observe=watch,
     )
     unused = world.run().upstreams["claude"].plan[PlanSpan.WEEK].unused
     watch.end((weeks + 1) * 7 * DAY_NS)
-    office = weeks * DAYS * (OFFICE[1] - OFFICE[0]) * HOUR_NS
+    there_ns = present_ns(hours, LEARNED_NS, (weeks + 1) * 7 * DAY_NS)
     return {
         "rule": rule,
         "case": case,
         "seed": seed,
-        "locked_out": 100 * watch.locked_ns / office,
+        "locked_out": 100 * watch.locked_ns / there_ns,
         "served": 100 * watch.served / watch.asked,
         "unused": 100 * sum(unused[1:]) / len(unused[1:]) / WHOLE,
         "unused_first": 100 * unused[0] / WHOLE,
@@ -254,16 +278,17 @@ def measure(rule: str, case: str, weeks: int, seed: int) -> dict[str, Any]:
     }
 
 
-def known(case: str, weeks: int, seed: int) -> dict[str, Any]:
+def known(case: str, weeks: int, seed: int, *, changing: bool = False) -> dict[str, Any]:
     """Return what a controller reaches that knows all calls in advance.
 
     People are locked out by nobody but themselves: they are simulated without a fleet. Of each session the fleet may
     take what they leave and what it wants; of each week, no more than they leave.
     """
     plans, windows = CASES[case]
-    alone = scenario(plans, windows, weeks + 1, seed)
+    hours = _hours(weeks, seed, changing=changing)
+    alone = scenario(plans, windows, weeks + 1, seed, hours)
     alone = attrs.evolve(alone, fleets=alone.fleets[:-1])
-    watch = _Watch()
+    watch = _Watch(hours)
     World(program("first come"), alone, seed, bound=Bound(chain_ns=0, concurrency_ns=0), observe=watch).run()
     watch.end((weeks + 1) * 7 * DAY_NS)
     session, week = alone.upstreams[0].traits.plan
@@ -278,12 +303,12 @@ def known(case: str, weeks: int, seed: int) -> dict[str, Any]:
             from_ns, to_ns = max(at_ns, begins_ns), min(at_ns + session.every_ns, ends_ns)
             fleet_most += min(session.tokens - _tokens(watch.answered_ns, from_ns, to_ns), wanted * (to_ns - from_ns))
         unused.append(max(0.0, WEEK_TOKENS - own - fleet_most))
-    office = weeks * DAYS * (OFFICE[1] - OFFICE[0]) * HOUR_NS
+    there_ns = present_ns(hours, LEARNED_NS, (weeks + 1) * 7 * DAY_NS)
     return {
         "rule": KNOWN,
         "case": case,
         "seed": seed,
-        "locked_out": 100 * watch.locked_ns / office,
+        "locked_out": 100 * watch.locked_ns / there_ns,
         "served": 100 * watch.served / watch.asked,
         "unused": 100 * sum(unused) / len(unused) / WEEK_TOKENS,
         "fleet": 100 - 100 * (sum(unused) / len(unused) + watch.served * CALL_TOKENS / weeks) / WEEK_TOKENS,
@@ -294,7 +319,9 @@ def _tokens(answered_ns: Sequence[int], from_ns: int, to_ns: int) -> int:
     return CALL_TOKENS * (bisect_left(answered_ns, to_ns) - bisect_left(answered_ns, from_ns))
 
 
-def table(runs: Sequence[Mapping[str, Any]], rules: Sequence[str], cases: Sequence[str]) -> Table:
+def table(
+    runs: Sequence[Mapping[str, Any]], rules: Sequence[str], cases: Sequence[str], title: str = "The office week"
+) -> Table:
     """Return a row for each rule, with a value for each case."""
 
     def cell(rule: str, what: str, digits: int) -> str:
@@ -305,11 +332,11 @@ def table(runs: Sequence[Mapping[str, Any]], rules: Sequence[str], cases: Sequen
         return " / ".join(means)
 
     return Table(
-        title="The office week",
+        title=title,
         notes=(f"In percent; cases: {'; '.join(cases)}. Means over the seeds.",),
         head=(
             "rule for the fleet",
-            "office minutes with people locked out",
+            "minutes with people locked out, of those in which they are there",
             "people's calls served",
             "fleet's part of the plan",
             "week unused at its reset",
@@ -333,12 +360,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--weeks", type=int, default=6)
-    parser.add_argument("--rule", choices=list(RULES), help="this one only")
+    parser.add_argument("--rule", choices=list(RULES), action="append", help="this one only; several times")
     parser.add_argument("--md", type=Path)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--changing", action="store_true", help="people who come at other hours each week")
     parser.add_argument("--smoke", action="store_true")
     asked = parser.parse_args()
-    rules = [asked.rule] if asked.rule else list(RULES)
+    rules = asked.rule or list(RULES)
     cases, seeds, weeks = list(CASES), asked.seeds, asked.weeks
     if asked.smoke:
         cases, seeds, weeks = cases[:1], 1, 1
@@ -346,10 +374,14 @@ def main() -> int:
     for rule in (KNOWN, *rules):
         for case in cases:
             for seed in range(1, seeds + 1):
-                runs.append(known(case, weeks, seed) if rule == KNOWN else measure(rule, case, weeks, seed))
+                if rule == KNOWN:
+                    runs.append(known(case, weeks, seed, changing=asked.changing))
+                else:
+                    runs.append(measure(rule, case, weeks, seed, changing=asked.changing))
                 print(runs[-1], file=sys.stderr, flush=True)
     made = provenance(seeds=seeds, weeks=weeks)
-    print(write([table(runs, (*rules, KNOWN), cases)], made, title="The office week", md=asked.md, data=asked.json))
+    title = "People without habits" if asked.changing else "The office week"
+    print(write([table(runs, (*rules, KNOWN), cases, title)], made, title=title, md=asked.md, data=asked.json))
     ours = [run for run in runs if run["rule"] == "reserve, `release forecast`"]
     missed = [run for run in ours if run["locked_out"] > 0 or run["unused"] > 1]
     return 1 if missed else 0
