@@ -64,6 +64,9 @@ def test_a_held_call_waits_without_a_slot_and_starts_when_the_clock_ends_it() ->
     (queued,) = house.scheduler.occupancy(house.now_ns).waiting
     assert (queued.reason, queued.not_before_ns) == (Reason.HELD, HOUR)
     assert (house.rest.held, house.rest.waiting) == (1, 1)
+    told = house.scheduler.waiting(CallId(held), house.now_ns - HOUR // 2)
+    assert told is not None
+    assert told.words.endswith(" held it; it can start in 30 min 1 s")
     house.end(other)
     house.until(HOUR)
     assert house.granted == [other, held]

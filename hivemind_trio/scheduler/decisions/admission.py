@@ -17,9 +17,7 @@ from .dispatch import dispatch, expire
 from .grant import grant
 from .routing import route
 
-PLANS: Final = frozenset({Reason.PLAN_RESERVE, Reason.PLAN_PACE, Reason.PLAN_USED_UP})
-
-TIMED: Final = frozenset({Reason.LIMITS, Reason.PROVIDER_QUOTA, Reason.GROWTH, Reason.MODEL_RESIDENT} | PLANS)
+TIMED: Final = frozenset({Reason.LIMITS, Reason.PROVIDER_QUOTA, Reason.GROWTH, Reason.MODEL_RESIDENT} | rejection.PLANS)
 """Reasons to wait that time alone may end."""
 
 

@@ -106,6 +106,6 @@ def expire(books: SchedulerState, commands: list[Command]) -> list[WaitingCall]:
                 rejection.reject(books, waiter, Reason.STORE_UNAVAILABLE, message, rejection.LEDGER_RETRY_NS)
             )
             continue
-        message = rejection.too_late(waiter, books.waited_ns(waiter))
+        message = rejection.too_late(waiter, books.waited_ns(waiter), books.now_ns)
         commands.append(rejection.reject(books, waiter, Reason.DEADLINE, message, books.retry_after_ns(waiter)))
     return gone

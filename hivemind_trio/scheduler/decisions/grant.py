@@ -84,7 +84,9 @@ def waiting(books: SchedulerState, waiter: WaitingCall, now_ns: int) -> Waiting:
     """Return how a queued call stands."""
     waited_ns = waiter.waited_ns + now_ns - waiter.since_ns
     reason = waited_for(books, waiter, None, now_ns)
-    return Waiting(treatment=waiter.treatment, reason=reason, words=wait_of(waiter, reason), waited_ns=waited_ns)
+    return Waiting(
+        treatment=waiter.treatment, reason=reason, words=wait_of(waiter, reason, now_ns), waited_ns=waited_ns
+    )
 
 
 def waited_for(books: SchedulerState, waiter: WaitingCall, freed: AgentState | None, now_ns: int) -> Reason:

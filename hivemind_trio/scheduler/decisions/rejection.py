@@ -22,6 +22,9 @@ LEDGER_RETRY_NS = 10_000_000_000
 
 PATH_SHOWN_MAX = 200
 
+PLANS = frozenset({Reason.PLAN_RESERVE, Reason.PLAN_PACE, Reason.PLAN_USED_UP})
+"""Reasons of waits whose end is known."""
+
 
 def reject_on_arrival(
     call: Call, treatment: Decision, program: Program, *, draining: bool, waited_ns: int
@@ -187,14 +190,14 @@ def shed(full: str) -> str:
     return rejection_text(Reason.SHED_OLDEST, full=full)
 
 
-def too_late(waiter: WaitingCall, waited_ns: int) -> str:
+def too_late(waiter: WaitingCall, waited_ns: int, now_ns: int) -> str:
     """Return the message for a deadline that expired in the queue."""
     waited = f"{waited_ns / 1e9:.3g} s"
-    return rejection_text(Reason.DEADLINE, waited=waited, wait=wait_of(waiter, waiter.blocked))
+    return rejection_text(Reason.DEADLINE, waited=waited, wait=wait_of(waiter, waiter.blocked, now_ns))
 
 
-def wait_of(waiter: WaitingCall, reason: Reason) -> str:
-    """Return why a call waited, in words."""
+def wait_of(waiter: WaitingCall, reason: Reason, now_ns: int) -> str:
+    """Return why a call waited, in words; with the time when it can go, where a plan or a rule says it."""
     place = waiter.place
     reason = reason if reason in WAITS else Reason.PROVIDER_CONCURRENCY
     limits = {
@@ -202,7 +205,13 @@ def wait_of(waiter: WaitingCall, reason: Reason) -> str:
         Reason.LANE_MAX: place.lane.slots.limit,
         Reason.AGENT_CONCURRENCY: place.agent.slots.limit,
     }
-    return wait_text(
+    opens_ns = None
+    if reason is Reason.HELD:
+        opens_ns = waiter.held_until_ns
+    elif reason in PLANS and place.plan is not None:
+        opens_ns = place.plan.opens_ns(now_ns)
+    until = f"; it can start in {duration(opens_ns - now_ns)}" if opens_ns is not None and opens_ns > now_ns else ""
+    text = wait_text(
         reason,
         provider=place.pool.name,
         models=waiter.treatment.group or "*",
@@ -211,3 +220,4 @@ def wait_of(waiter: WaitingCall, reason: Reason) -> str:
         limit=limits.get(reason, place.pool.slots.limit),
         rule=waiter.held_by,
     )
+    return text + until

@@ -188,6 +188,17 @@ def test_who_would_wait_too_long_for_a_used_up_plan_is_told_its_reset() -> None:
     assert refused.retry_after_ns == 2 * HOUR
 
 
+def test_who_waits_for_a_plan_is_told_when_it_can_go() -> None:
+    driver = Driver(policy("plan { pace week for [batch] }"))
+    hear(driver, reading(50, name="7d", left_ns=5 * 24 * HOUR))
+    call = ask(driver)
+    driver.at(HOUR)
+
+    waiting = driver.scheduler.waiting(CallId(call), driver.now_ns)
+    assert waiting is not None
+    assert waiting.words.endswith("than had elapsed; it can start in 1 d 11 h")
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["hear", "batch", "interactive", "wait"]),
