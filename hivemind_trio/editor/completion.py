@@ -31,7 +31,7 @@ from hivemind_trio.policy import (
     request_fields,
 )
 
-from .cursor_context import Spot, settings_in, spots, word
+from .cursor_context import Spot, last_block_end, settings_in, spots, word
 from .field_descriptions import FAMILIES, FIELDS, OUTCOME_FAMILIES, OUTCOMES, TESTS, WORDS
 
 _TYPED: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_.-]*\Z")
@@ -78,11 +78,11 @@ def complete(text: str, offset: int, checked: Checked) -> Completion:
     Args:
         checked: The policy that it is part of, for the names; an older state of it will do.
     """
-    typed = _TYPED.search(text, 0, offset)
+    typed = _TYPED.search(text, text.rfind("\n", 0, offset) + 1, offset)
     start = typed.start() if typed else offset
     rest = _REST.match(text, offset)
     end = rest.end() if rest is not None and typed else offset
-    pieces = lexemes(text[:start] + "x", 0)
+    pieces = lexemes(text[last_block_end(text, start) : start] + "x", 0)
     if not pieces or pieces[-1].type != "NAME" or pieces[-1].text != "x":
         return Completion(start, end, ())  # within a text, a comment or a number
     *_, (_, spot) = spots(pieces)

@@ -5,6 +5,7 @@ Works on lexemes and not on the tree, because what is being typed has no tree ye
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, final
 
@@ -14,6 +15,8 @@ from hivemind_trio.policy import DECLARATIONS, DEFAULTED, Lexeme, Setting, signi
 
 _ASK: Final = frozenset({"WHEN", "EXPECT"})
 """From here on a statement is a condition."""
+_STRUCTURE: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"?|#[^\n]*|[{}]')
+"""Braces, and what may contain some that count for nothing: texts and comments."""
 
 
 @final
@@ -55,6 +58,21 @@ def spots(pieces: Iterable[Lexeme]) -> Iterator[tuple[Lexeme, Spot]]:
             asks = asks or lexeme.type in _ASK
             continue
         statement, asks = [], False
+
+
+def last_block_end(text: str, offset: int) -> int:
+    """Return the end of the last declaration before an offset that has a block; nothing before it matters behind it.
+
+    To look for braces alone takes a tenth of the time of dividing the text into words.
+    """
+    end = depth = 0
+    for found in _STRUCTURE.finditer(text, 0, offset):
+        if found[0] == "{":
+            depth += 1
+        elif found[0] == "}":
+            depth = max(0, depth - 1)
+            end = end if depth else found.end()
+    return end
 
 
 def word(head: Iterable[Lexeme], number: int = 0) -> str:

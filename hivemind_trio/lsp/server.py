@@ -3,8 +3,9 @@
 pygls runs on asyncio; nothing else of ours does, and nothing of the proxy runs here. Its loop only reads and writes: a
 policy of thousands of lines takes a second to check. All that is known of the files belongs to one worker thread, which
 does what it is told in the order in which it was said, so that every answer is about the text as it was when it was
-asked for; what the editor takes back before its turn is not done at all. Only a hover does not wait for the end of a
-long check: it is answered from the last check, if its line has not changed since.
+asked for; what the editor takes back before its turn is not done at all. Only two questions do not wait for the end of
+a long check. A hover is answered from the last check, if its line has not changed since; a completion from the text as
+it is and the names of the last check.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio  # noqa: TID251 - pygls's loop, in a process without Trio
 import logging
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar, final
@@ -48,8 +49,8 @@ from .conversion import completion_items, diagnostic, path_of, range_of, symbol,
 TYPING_PAUSE_S: Final = 0.2
 """After the last letter, before the text is checked."""
 
-HOVER_PATIENCE_S: Final = 0.3
-"""A hover that has waited for so long is answered from the last check."""
+PATIENCE_S: Final = 0.1
+"""A hover or a completion that has waited for so long is answered from the last check."""
 
 LETTERS_TRIED_MAX: Final = 400_000
 """Checked to try what would mend the findings at one place, all tries together: two or three seconds."""
@@ -141,14 +142,17 @@ class LanguageSession:
     def listen(self) -> None:
         """Say what we answer."""
 
-        def on(method: str, handler: Callable[[Any], object], options: object = None) -> None:
+        def on_soon(method: str, handler: Callable[[Any], Coroutine[Any, Any, object]], options: object = None) -> None:
             async def answer(params: Any) -> object:
                 try:
-                    return await self.work(handler, params)
+                    return await handler(params)
                 except Superseded as error:
                     raise JsonRpcContentModified(SUPERSEDED) from error
 
             self.server.feature(method, options)(answer)
+
+        def on(method: str, handler: Callable[[Any], object], options: object = None) -> None:
+            on_soon(method, lambda params: self.work(handler, params), options)
 
         def on_news(method: str, handler: Callable[[Any], Findings]) -> None:
             async def heard(params: Any) -> None:
@@ -160,20 +164,15 @@ class LanguageSession:
         async def changed(params: types.DidChangeTextDocumentParams) -> None:
             await self.changed(params)
 
-        async def hovered(params: types.HoverParams) -> types.Hover | None:
-            try:
-                return await self.hover_soon(params)
-            except Superseded as error:
-                raise JsonRpcContentModified(SUPERSEDED) from error
-
         on(types.INITIALIZED, self.initialized)
         on(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS, self.initialized)
         on_news(types.TEXT_DOCUMENT_DID_OPEN, self.opened)
         on_news(types.TEXT_DOCUMENT_DID_CLOSE, self.closed)
         on_news(types.WORKSPACE_DID_CHANGE_WATCHED_FILES, self.changed_on_disk)
         self.server.feature(types.TEXT_DOCUMENT_DID_CHANGE)(changed)
-        on(types.TEXT_DOCUMENT_COMPLETION, self.complete, types.CompletionOptions(trigger_characters=[" ", ".", "["]))
-        self.server.feature(types.TEXT_DOCUMENT_HOVER)(hovered)
+        triggers = types.CompletionOptions(trigger_characters=[" ", ".", "["])
+        on_soon(types.TEXT_DOCUMENT_COMPLETION, self.complete_soon, triggers)
+        on_soon(types.TEXT_DOCUMENT_HOVER, self.hover_soon)
         on(types.TEXT_DOCUMENT_DEFINITION, self.definition)
         on(types.TEXT_DOCUMENT_REFERENCES, self.references)
         on(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT, self.highlights)
@@ -289,15 +288,33 @@ class LanguageSession:
 
     # ---- questions ----
 
-    def complete(self, params: types.CompletionParams) -> list[types.CompletionItem]:
+    async def complete_soon(self, params: types.CompletionParams) -> types.CompletionList:
+        """Return the completions at a position, with the names of the last check if the worker takes long.
+
+        The editor is told that the list is not complete then, so that it asks again at the next letter.
+        """
+        asked = asyncio.ensure_future(self.work(self.complete, params))
+        await asyncio.wait({asked}, timeout=PATIENCE_S)
+        uri, place = params.text_document.uri, params.position
+        last = self.analysed.get(uri)
+        if asked.done() or last is None:
+            return await asked
+        asked.cancel()
+        positions = Positions(self._typed.get(uri, last.positions.text), last.positions.encoding)
+        offset = positions.offset(place.line, place.character)
+        found = completion_items(complete(positions.text, offset, last.checked), positions)
+        return types.CompletionList(is_incomplete=True, items=found)
+
+    def complete(self, params: types.CompletionParams) -> types.CompletionList:
         """Return the completions at a position."""
         here = self._at(params)
-        return completion_items(complete(here.positions.text, here.offset, here.checked), here.positions)
+        found = completion_items(complete(here.positions.text, here.offset, here.checked), here.positions)
+        return types.CompletionList(is_incomplete=False, items=found)
 
     async def hover_soon(self, params: types.HoverParams) -> types.Hover | None:
         """Return the documentation of the word at a position, by the last check if the worker takes long."""
         asked = asyncio.ensure_future(self.work(self.hover, params))
-        await asyncio.wait({asked}, timeout=HOVER_PATIENCE_S)
+        await asyncio.wait({asked}, timeout=PATIENCE_S)
         uri, place = params.text_document.uri, params.position
         last = self.analysed.get(uri)
         if not asked.done() and last is not None:

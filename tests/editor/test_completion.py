@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hivemind_trio.editor import Role, complete, occurrences, roles
-from hivemind_trio.policy import MemoryFiles, check
+from hivemind_trio.editor.cursor_context import last_block_end, spots
+from hivemind_trio.policy import Lexeme, MemoryFiles, check, lexemes
 from tests.policy.drawn import Drawn
 from tests.policy.drawn import policies as drawn_policies
 from tests.policy.syntax.test_lexer import TEXTS
@@ -152,3 +153,29 @@ def test_any_text_can_be_completed_anywhere(text: str, offset: int) -> None:
 
     assert completion.start <= offset <= completion.end <= len(text)
     assert not set(text[completion.start : completion.end]) & set(' \t\n"#{}')
+
+
+BRACES: Final = st.lists(st.sampled_from(["{", "}", "\n", '"', "#", "[ when", "lane"]), max_size=12).map(" ".join)
+
+
+@settings(max_examples=300)
+@given(BRACES)
+@example("} { { }")
+@example('{ "}"')
+@example("{ # }")
+def test_nothing_before_the_last_whole_block_matters_behind_it(text: str) -> None:
+    def last(begun: str) -> list[list[str]] | None:
+        pieces = lexemes(begun, 0)
+        if pieces[-1].text != "x":
+            return None  # within a text or a comment
+        *_, (_, spot) = spots(pieces)
+        heads: list[list[Lexeme]] = [*map(list, spot.path), spot.before]
+        return [[piece.text for piece in head] for head in heads]
+
+    assert last(text[last_block_end(text, len(text)) :] + " x") == last(text + " x")
+
+
+def test_a_block_that_is_whole_is_not_divided_into_words_again() -> None:
+    before = 'rule "a {" when tokens > 5 { lane x } # {\nprovider p { account a { } }\n'
+
+    assert last_block_end(before + "rule r { lane ", len(before) + 14) == len(before) - 1

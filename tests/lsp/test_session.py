@@ -171,11 +171,12 @@ def test_settings_and_names_are_completed_and_explained(session: Editor, team: P
     text = TEAM.replace("lane batch; priority 2", "lane b").replace("weight 8", "we")
     session.type(uri, text)
 
-    proposed = session.ask("completion", uri, *place(text, "{ lane b| }"))
+    proposed = session.ask("completion", uri, *place(text, "{ lane b| }"))["items"]
     assert [one["label"] for one in proposed] == ["people", "batch"]
     after = changed({"changes": {uri: [proposed[1]["textEdit"]]}}, uri, text)
     assert after == text.replace("{ lane b }", "{ lane batch }")
-    assert "weight" in [one["label"] for one in session.ask("completion", uri, *place(text, "people { we| }"))]
+    proposed = session.ask("completion", uri, *place(text, "people { we| }"))["items"]
+    assert "weight" in [one["label"] for one in proposed]
     said = session.ask("hover", uri, *place(text, "concurr|ency 8"))["contents"]["value"]
     assert "Most attempts in flight" in said
     assert "`start`" in said

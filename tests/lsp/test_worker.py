@@ -178,7 +178,7 @@ def test_a_hover_is_answered_by_the_last_check_while_the_next_one_lasts(monkeypa
 
     async def asking() -> None:
         await session.changed(typed(text))
-        monkeypatch.setattr(server, "HOVER_PATIENCE_S", 0)
+        monkeypatch.setattr(server, "PATIENCE_S", 0)
         files.began.clear()
         files.go.clear()
         checking = asyncio.create_task(session.changed(typed(longer)))
@@ -194,6 +194,37 @@ def test_a_hover_is_answered_by_the_last_check_while_the_next_one_lasts(monkeypa
         files.go.set()
         await checking
         assert await changed is not None
+
+    asyncio.run(asking())
+
+
+def test_a_completion_is_of_the_text_as_it_is_and_of_names_of_the_last_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "TYPING_PAUSE_S", 0)
+    files = Slow()
+    files.go.set()
+    session, _ = session_over(files)
+    text = 'include "lanes.hmp"\nlane one { weight 3 }\nlane two { weight 5 }\n'
+    longer = f"{text}# 🙂\nlane three {{ }}\nagent ci {{ lane t"
+
+    async def asking() -> None:
+        await session.changed(typed(text))
+        monkeypatch.setattr(server, "PATIENCE_S", 0)
+        files.began.clear()
+        files.go.clear()
+        checking = asyncio.create_task(session.changed(typed(longer)))
+        assert await asyncio.to_thread(files.began.wait, PATIENCE_S)
+        there = types.CompletionParams(types.TextDocumentIdentifier(URI), types.Position(5, 17))
+        soon = await asyncio.wait_for(session.complete_soon(there), PATIENCE_S)
+        files.go.set()
+        await checking
+        monkeypatch.setattr(server, "PATIENCE_S", PATIENCE_S)
+        later = await session.complete_soon(there)
+        assert [one.label for one in soon.items] == ["people", "one", "two"]
+        assert soon.is_incomplete, "the editor asks again"
+        assert [one.label for one in later.items] == ["people", "one", "two", "three"]
+        assert not later.is_incomplete
+        edits = [[cast("types.TextEdit", one.text_edit).range for one in them.items[:3]] for them in (soon, later)]
+        assert edits[0] == edits[1]
 
     asyncio.run(asking())
 
