@@ -52,7 +52,9 @@ ADVERSARIES: Final = (
     *("storm-15", "outage-15", "rpm-50", "rpm-50-resets", "gpu", "two-models", "lie-60", "half-others", "cap-529"),
     *("cap-halves", "12", "19", "24", *(f"{number}" for number in range(7, 148, 10))),
 )
-"""Drawings that end in 7 are held out: nothing was chosen by them."""
+"""Drawings that end in 7 are held out: nothing was chosen by them until their results were read."""
+FRESH: Final = tuple(f"{number}" for number in range(1_007, 1_148, 10))
+"""Held out anew: named before the first estimate of them was taken."""
 SOCKETS: Final = ("micro-50", "agentrm-high-load", "storm")
 
 
@@ -153,9 +155,9 @@ def fleets(only: Sequence[str], seeds: int, jobs: int) -> Iterable[Fleet]:
     for name in SCENARIOS:
         if not only or name in only:
             tasks.append((name, "simulated", [partial(simulated, name, seed) for seed in runs]))
-    for name in ADVERSARIES if not only else [one for one in only if one in NAMED or one.isdigit()]:
+    for name in (*ADVERSARIES, *FRESH) if not only else [one for one in only if one in NAMED or one.isdigit()]:
         for way in (Way.OURS, Way.DECLARED):
-            kind = "held out" if name.endswith("7") and name.isdigit() else "adversary"
+            kind = _kind(name)
             title = f"{name}, {'declared' if way is Way.DECLARED else 'undeclared'}"
             tasks.append((title, kind, [partial(adversary, name, way, seed) for seed in runs]))
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
@@ -164,9 +166,15 @@ def fleets(only: Sequence[str], seeds: int, jobs: int) -> Iterable[Fleet]:
             yield Fleet(name=name, kind=kind, rows=[row for one in results for row in one.get()])
 
 
+def _kind(drawing: str) -> str:
+    if drawing in FRESH:
+        return "fresh"
+    return "held out" if drawing.endswith("7") and drawing.isdigit() else "adversary"
+
+
 def totals(found: Sequence[Fleet]) -> Iterable[dict[str, Any]]:
     """Yield the means over fleets, each of which counts alike."""
-    for kind in ("simulated", "adversary", "held out", "sockets"):
+    for kind in ("simulated", "adversary", "held out", "fresh", "sockets"):
         several = [one.figures() for one in found if one.kind == kind and len(one.started) >= FEW]
         if several:
             names = ("held", "held_raw", "error", "error_raw", "near_s", "no_bound", "not_started")
