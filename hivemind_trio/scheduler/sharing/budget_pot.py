@@ -173,7 +173,8 @@ class BudgetPot:
         for name, row in self.rows.items():
             waits = row.least > 0 and row.until_ms > now_ms
             serves = limit - spent - out >= row.least or not out if spent < limit else not row.knows
-            if name != sender and ((waits and serves) or (lacks and row.out > 0)):
+            # One that waits itself gives nothing back: two that call each other would never rest.
+            if name != sender and (serves if waits else lacks and row.out > 0):
                 names.append(name)
         return names
 

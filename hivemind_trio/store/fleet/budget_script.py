@@ -233,7 +233,8 @@ for i, pair in ipairs(taken) do
       local waits = one.l > 0 and one.u > now
       local serves = not one.k
       if used < most then serves = most - used - drawn >= one.l or drawn == 0 end
-      if name ~= node and ((waits and serves) or (row.l > 0 and out_of(one) > 0)) then called[name] = true end
+      if not waits then serves = row.l > 0 and out_of(one) > 0 end
+      if name ~= node and serves then called[name] = true end
     end
   end
 end

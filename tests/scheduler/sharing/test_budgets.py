@@ -296,3 +296,21 @@ def test_the_lowest_limit_of_the_nodes_present_holds() -> None:
     assert ask("high", 1, 100, 60).short
     assert ask("high", 2, 100, 50).drawn == 50
     assert ask("low", 2, 50, 1).short
+
+
+def test_two_nodes_that_both_wait_do_not_call_each_other_for_ever() -> None:
+    pots = BudgetPots(0)
+
+    def asks(node: str, seq: int, drawn: int, least: int) -> tuple[str, ...]:
+        one = BudgetAsk(
+            life=0, limit=10, window_ms=60_000, slot=0, drawn=drawn, settled=0, returned=0, least=least, waits=True,
+            report=(),
+        )  # fmt: skip
+        message = BudgetsAsk(node=node, epoch=1, seq=seq, nodes=2, run="", complete=True, accounts=(("b", one),))
+        return pots.spend(message, 1_000, "1").wake
+
+    asks("a", 1, 0, 6)
+    asks("b", 1, 0, 4)
+    assert asks("a", 2, 6, 3) == ("b",)  # it may have credit without a use
+    assert asks("b", 2, 4, 3) == ()
+    assert asks("a", 3, 6, 3) == ()
