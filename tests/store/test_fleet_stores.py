@@ -13,9 +13,9 @@ import pytest
 import trio
 
 from hivemind_trio.scheduler.learning.lesson import LearnAsk
-from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, ShareRequest
+from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, RowNotice, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAsk, WindowShape
-from hivemind_trio.store.fleet.interface import FleetStore
+from hivemind_trio.store.fleet.interface import FleetStore, Notice
 from hivemind_trio.store.fleet.memory_fleet import MemoryFleet
 from hivemind_trio.store.fleet.node_cards import CARDS_MAX, NodeCard
 from hivemind_trio.store.fleet.redis_pools import open_pools
@@ -99,19 +99,34 @@ async def test_a_node_is_called_when_another_waits_for_what_it_has(kind: str, tm
         assert await store.epoch() > 1_700_000_000_000
         await learned(store)
         assert (await store.sync("p", wish("a", 3, CAP))).share == CAP
-        called, listens = trio.Event(), trio.Event()
-        about = []
-
-        def call(what: str) -> None:
-            about.append(what)
-            called.set()
-
+        send, hear = trio.open_memory_channel[Notice](8)
+        listens = trio.Event()
         with trio.fail_after(20):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(store.listen, "a", listens.set, call)
+                nursery.start_soon(store.listen, "a", listens.set, send.send_nowait)
                 await listens.wait()
                 assert (await store.sync("p", wish("b", 2, 4))).share == 0
-                await called.wait()
+                assert isinstance(await hear.receive(), str)
+                nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_a_node_is_told_what_another_one_reports_where_it_need_not_answer(kind: str, tmp_path: Path) -> None:
+    async with opened(kind, tmp_path) as store:
+        await learned(store)
+        await store.sync("p", wish("a", 3, CAP - 1))
+        send, hear = trio.open_memory_channel[Notice](8)
+        listens = trio.Event()
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(store.listen, "a", listens.set, send.send_nowait)
+                await listens.wait()
+                answer = await store.sync("p", wish("b", 2, 1))
+                assert (answer.wake, answer.tell) == ((), ("a",))
+                notice = await hear.receive()
+                assert notice == RowNotice(pool="p", node="b", run=answer.run, row=answer.rows["b"])
+                again = await store.sync("p", attrs.evolve(wish("b", 3, 1), keep=1))
+                assert (again.share, again.tell) == (1, ())  # nothing has changed
                 nursery.cancel_scope.cancel()
 
 

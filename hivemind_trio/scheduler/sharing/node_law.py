@@ -11,7 +11,7 @@ from typing import Final
 import attrs
 
 from .fair_shares import fair_shares, owed_after
-from .share_row import LeaseTerms, ShareAnswer, ShareRequest, ShareRow
+from .share_row import LeaseTerms, RowNotice, ShareAnswer, ShareRequest, ShareRow
 
 MS: Final = 1_000_000
 
@@ -242,6 +242,21 @@ class NodeLaw:
         """Note that the connection to the store is broken: to the store, this node may seem to have ended."""
         if self._cut_ns is None:
             self._cut_ns = now_ns
+
+    def told(self, notice: RowNotice) -> bool:
+        """Take the row of another node, as it has just reported it.
+
+        It raises nothing: what this node may use is what the store has granted it.
+
+        Returns:
+            True if a node waits, so that slots may have to go back.
+        """
+        before = self._rows.get(notice.node)
+        if notice.run != self._run or self.answered_ns is None or notice.node == self.node:
+            return False
+        if before is None or (before.epoch, before.seq) < (notice.row.epoch, notice.row.seq):
+            self._rows = self._rows | {notice.node: notice.row}
+        return self.others_wait()
 
     def heard(self) -> None:
         """Note that another node has returned slots, or waits for some."""

@@ -11,7 +11,7 @@ from hivemind_trio.policy import Program
 from hivemind_trio.scheduler.learning.lesson import SharedVerdict
 
 from .node_law import MS, NodeLaw
-from .share_row import LeaseTerms, ShareRequest
+from .share_row import LeaseTerms, RowNotice, ShareRequest
 
 
 @final
@@ -122,6 +122,11 @@ class NodeShares:
         """Note that the connection to the store is broken."""
         for law in self.laws.values():
             law.cut(now_ns)
+
+    def told(self, notice: RowNotice) -> bool:
+        """Take the row of another node; True: a request may be due now."""
+        law = self.laws.get(notice.pool)
+        return law is not None and law.told(notice)
 
     def heard(self) -> None:
         """Note that another node has returned slots, or waits for some."""

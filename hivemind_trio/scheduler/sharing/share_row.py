@@ -123,6 +123,20 @@ class ShareAnswer:
     """The store may not know which nodes are connected, and so learns for a whole lease."""
     wake: tuple[str, ...] = ()
     """Nodes that are to speak to the store now: they wait for what came back, or have what this node waits for."""
+    tell: tuple[str, ...] = ()
+    """Nodes that are told the row of this one: it has changed, and they need not ask."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class RowNotice:
+    """Row of a node that has just reported, as the other nodes are told of it."""
+
+    pool: str
+    node: str
+    run: str
+    """Life of the store."""
+    row: ShareRow
 
 
 @final

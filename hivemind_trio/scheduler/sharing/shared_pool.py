@@ -78,7 +78,10 @@ class SharedPool:
         )
         self.rows[ask.node] = row
         before = own.occupied if own is not None else 0
-        return attrs.evolve(self._answer(ask, row), wake=self._wake(ask.node, row, before, cap))
+        wake = self._wake(ask.node, row, before, cap)
+        changed = own is None or (own.share, own.held, own.demand) != (row.share, row.held, row.demand)
+        tell = tuple(name for name in sorted(self.rows) if changed and name != ask.node and name not in wake)
+        return attrs.evolve(self._answer(ask, row), wake=wake, tell=tell)
 
     def _cap(self, caps: list[int]) -> int:
         return min(caps) if self.limit is None else min(self.limit, *caps)

@@ -16,9 +16,9 @@ from hivemind_trio.scheduler import BudgetsCalled, BudgetsShared, LearnCalled, L
 from hivemind_trio.scheduler.learning.lesson import SharedVerdict
 from hivemind_trio.scheduler.sharing.node_law import MS, NodeLaw
 from hivemind_trio.scheduler.sharing.node_shares import NodeShares
-from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, ShareRequest
+from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, RowNotice, ShareRequest
 from hivemind_trio.store import Ledger, Restored
-from hivemind_trio.store.fleet.interface import BUDGETS, LEARNED, FleetStore, StoreUnreachable
+from hivemind_trio.store.fleet.interface import BUDGETS, LEARNED, FleetStore, Notice, StoreUnreachable
 
 from .budget_sharing import BudgetSharing
 from .fellow_nodes import FellowNodes
@@ -254,7 +254,11 @@ class NodeSharing:
         self._call("")
         self._engine.post(BudgetsCalled())
 
-    def _call(self, about: str) -> None:
+    def _call(self, about: Notice) -> None:
+        if isinstance(about, RowNotice):
+            if self._shares is not None and self._shares.told(about):
+                self.stir()
+            return
         if about == BUDGETS:
             self._engine.post(BudgetsCalled())
             return

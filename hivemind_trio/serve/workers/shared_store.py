@@ -13,9 +13,9 @@ import trio
 from hivemind_trio.scheduler import AccountKey
 from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk
 from hivemind_trio.scheduler.sharing.budget_ask import NO_LIMIT, BudgetsAnswer, BudgetsAsk
-from hivemind_trio.scheduler.sharing.share_row import FencedNode, ShareAnswer, ShareRequest
+from hivemind_trio.scheduler.sharing.share_row import FencedNode, RowNotice, ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
-from hivemind_trio.store.fleet.interface import FleetStore, StoreUnreachable
+from hivemind_trio.store.fleet.interface import FleetStore, Notice, StoreUnreachable
 from hivemind_trio.store.fleet.node_cards import ListedNode, NodeCard
 from hivemind_trio.store.state.interface import account_of
 
@@ -24,6 +24,8 @@ from .channel import Channel, ChannelClosed, Failed, body_of
 FENCED: Final = "fenced"
 CALL: Final = "store.call"
 """Notice to a worker that it is to speak to the store."""
+TOLD: Final = "store.told"
+"""Notice to a worker of another one's row."""
 
 Cover = Callable[[AccountKey, int, int], Awaitable[None]]
 """Given an account, what workers have drawn of it and not spent, and its limit: makes that durable."""
@@ -74,9 +76,10 @@ class ChannelStore:
         """Return the node that leads what is learned of a provider."""
         return await self._ask("store.leader", pool, str)
 
-    async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[str], None]) -> None:
+    async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[Notice], None]) -> None:
         """Hear what other nodes say to this one until the channel ends."""
         self._channel.listeners[CALL] = lambda about: on_call(body_of(about, str))
+        self._channel.listeners[TOLD] = lambda row: on_call(body_of(row, RowNotice))
         self._channel.tell("store.listen", node)
         on_open()
         await self._channel.closed.wait()
@@ -140,7 +143,11 @@ def serve_store(store: FleetStore, channel: Channel, nursery: trio.Nursery, cove
 
     def listen(body: msgspec.Raw) -> None:
         node = body_of(body, str)
-        nursery.start_soon(store.listen, node, lambda: None, lambda about: channel.tell(CALL, about))
+
+        def called(about: Notice) -> None:
+            channel.tell(TOLD if isinstance(about, RowNotice) else CALL, about)
+
+        nursery.start_soon(store.listen, node, lambda: None, called)
 
     channel.handlers |= {
         "store.epoch": epoch, "store.sync": sync, "store.draw": draw, "store.spend": spend, "store.bye": bye,

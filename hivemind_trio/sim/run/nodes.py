@@ -34,7 +34,7 @@ from hivemind_trio.scheduler.learning.lesson import LearnAnswer, SharedVerdict
 from hivemind_trio.scheduler.sharing.budget_ask import BudgetsAnswer, BudgetsAsk
 from hivemind_trio.scheduler.sharing.fleet_model import FleetModel
 from hivemind_trio.scheduler.sharing.node_shares import NodeShares
-from hivemind_trio.scheduler.sharing.share_row import LeaseTerms, ShareAnswer, ShareRequest
+from hivemind_trio.scheduler.sharing.share_row import LeaseTerms, RowNotice, ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAsk, WindowShape
 from hivemind_trio.sim.agents.client import ClientReply
 from hivemind_trio.sim.agents.request import Asking
@@ -193,11 +193,18 @@ class SimulatedNode:
         def run(model: FleetModel, now_ms: int) -> ShareAnswer:
             answer = model.sync(pool, ask, now_ms, self.store.present())
             self.store.wake(answer.wake, pool)
+            if answer.tell:
+                row = answer.rows[ask.node]
+                self.store.wake(answer.tell, RowNotice(pool=pool, node=ask.node, run=answer.run, row=row))
             return answer
 
         self.store.ask(self.name, "sync", run, answered, failed, law.fenced)
 
-    def _called(self, about: str) -> None:
+    def _called(self, about: str | RowNotice) -> None:
+        if isinstance(about, RowNotice):
+            if self.shares.told(about):
+                self._stir()
+            return
         if about == BUDGETS:
             self.route.post(BudgetsCalled())
             return

@@ -10,7 +10,7 @@ from typing import Final, TypeVar, final
 import attrs
 
 from hivemind_trio.scheduler.sharing.fleet_model import FleetModel
-from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms
+from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, RowNotice
 
 from .event_queue import Agenda
 
@@ -48,7 +48,7 @@ class SimulatedStore:
     """Number of faults for which nobody reaches it."""
     cut: Counter[str] = attrs.field(init=False, factory=Counter)
     """Node -> number of faults for which nothing passes to or from it."""
-    listening: dict[str, Callable[[str], None]] = attrs.field(init=False, factory=dict)
+    listening: dict[str, Callable[[str | RowNotice], None]] = attrs.field(init=False, factory=dict)
     """Node with a connection -> how it is called."""
 
     def __attrs_post_init__(self) -> None:
@@ -94,7 +94,7 @@ class SimulatedStore:
         self.agenda.at(self.agenda.now_ns + ANSWER_NS, once, failed)
         self._send(node, arrive)
 
-    def wake(self, names: tuple[str, ...], about: str) -> None:
+    def wake(self, names: tuple[str, ...], about: str | RowNotice) -> None:
         """Call nodes."""
         for name in names:
             call = self.listening.get(name)

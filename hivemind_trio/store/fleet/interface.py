@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol, final
+from typing import Final, Protocol, TypeAlias, final
 
 from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk
 from hivemind_trio.scheduler.sharing.budget_ask import BudgetsAnswer, BudgetsAsk
-from hivemind_trio.scheduler.sharing.share_row import ShareAnswer, ShareRequest
+from hivemind_trio.scheduler.sharing.share_row import RowNotice, ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
 
 from .node_cards import ListedNode, NodeCard
+
+Notice: TypeAlias = str | RowNotice
+"""Message to a node: the word of a call to speak to the store, or another node's row."""
 
 BUDGETS: Final = "budgets"
 """Word of a call that is about budgets."""
@@ -75,9 +78,10 @@ class FleetStore(Protocol):
     async def leader(self, pool: str) -> str:
         """Return the node that leads what is learned of a provider; empty: none does."""
 
-    async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[str], None]) -> None:
+    async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[Notice], None]) -> None:
         """Hear of what other nodes do until the connection breaks, which raises `StoreUnreachable`.
 
         Args:
-            on_call: Told the pool, `BUDGETS`, or `learned` of a pool.
+            on_call: Told the row of another node; or the pool, `BUDGETS`, or `learned` of a pool, on which this node is
+                to speak to the store.
         """

@@ -11,10 +11,10 @@ import trio
 from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk
 from hivemind_trio.scheduler.sharing.budget_ask import BudgetsAnswer, BudgetsAsk
 from hivemind_trio.scheduler.sharing.fleet_model import FleetModel
-from hivemind_trio.scheduler.sharing.share_row import LeaseTerms, ShareAnswer, ShareRequest
+from hivemind_trio.scheduler.sharing.share_row import LeaseTerms, RowNotice, ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
 
-from .interface import BUDGETS, learned
+from .interface import BUDGETS, Notice, learned
 from .node_cards import ListedNode, NodeCard, NodeCards
 
 
@@ -34,7 +34,7 @@ class MemoryFleet:
     _is_first: bool = False
     model: FleetModel = attrs.field(init=False)
     _cards: NodeCards = attrs.field(init=False, factory=NodeCards)
-    _calls: dict[str, Callable[[str], None]] = attrs.field(init=False, factory=dict)
+    _calls: dict[str, Callable[[Notice], None]] = attrs.field(init=False, factory=dict)
     """Node that listens -> how it is called."""
 
     def __attrs_post_init__(self) -> None:
@@ -50,6 +50,9 @@ class MemoryFleet:
         await trio.lowlevel.checkpoint()
         answer = self.model.sync(pool, ask, self._now_ms(), self._calls)
         self._wake(answer.wake, pool)
+        if answer.tell:
+            notice = RowNotice(pool=pool, node=ask.node, run=answer.run, row=answer.rows[ask.node])
+            self._wake(answer.tell, notice)
         return answer
 
     async def draw(self, pool: str, window: str, ask: WindowAsk, shape: WindowShape) -> WindowAnswer:
@@ -93,7 +96,7 @@ class MemoryFleet:
         record = self.model.learned.get(pool)
         return record.leader if record is not None and record.leader in record.rows else ""
 
-    async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[str], None]) -> None:
+    async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[Notice], None]) -> None:
         """Hear what other nodes say to this one, until cancelled."""
         self._calls[node] = on_call
         on_open()
@@ -103,7 +106,7 @@ class MemoryFleet:
             if self._calls.get(node) is on_call:
                 del self._calls[node]
 
-    def _wake(self, names: tuple[str, ...], about: str) -> None:
+    def _wake(self, names: tuple[str, ...], about: Notice) -> None:
         for name in names:
             call = self._calls.get(name)
             if call is not None:

@@ -27,6 +27,7 @@ from hivemind_trio.scheduler.sharing.share_row import (
     FORGET_MS,
     FencedNode,
     LeaseTerms,
+    RowNotice,
     ShareAnswer,
     ShareRequest,
     ShareRow,
@@ -36,7 +37,7 @@ from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk,
 
 from .budget_script import SPEND
 from .card_script import INTRODUCE, LEADER, LEAVE
-from .interface import BUDGETS, StoreUnreachable, learned
+from .interface import BUDGETS, Notice, StoreUnreachable, learned
 from .learn_script import LEARN
 from .node_cards import CARDS_MAX, ListedNode, NodeCard
 from .scripts import BYE, CLOCK, EPOCH, SYNC
@@ -95,6 +96,14 @@ class _Answer(msgspec.Struct):
     blind: bool
     rows: dict[str, _Row]
     wake: str
+    tell: str
+
+
+@final
+class _Notice(msgspec.Struct):
+    node: str
+    run: str
+    row: _Row
 
 
 @final
@@ -263,6 +272,7 @@ _decode_learned: Final = msgspec.json.Decoder(_LearnReply, strict=False).decode
 _decode_budgets: Final = msgspec.json.Decoder(_BudgetsReply, strict=False).decode
 _decode_cards: Final = msgspec.json.Decoder(list[_CardReply], strict=False).decode
 _decode_window: Final = msgspec.json.Decoder(_WindowReply, strict=False).decode
+_decode_notice: Final = msgspec.json.Decoder(_Notice, strict=False).decode
 _decode: Final = msgspec.json.Decoder(_Answer, strict=False).decode
 
 
@@ -412,7 +422,7 @@ class RedisPools:
         bounds = (terms.lease_ms, terms.grace_ms, terms.gone_ms, FORGET_MS)
         return (*asked, ask.owed, ask.floor, *bounds, self._channel(""), ask.run)
 
-    async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[str], None]) -> None:
+    async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[Notice], None]) -> None:
         """Hear what other nodes say to this one, until the connection breaks.
 
         Raises:
@@ -426,8 +436,17 @@ class RedisPools:
             ) as heard:
                 on_open()
                 async for message in heard:
-                    on_call(str(message["data"]))
+                    on_call(self._notice(str(message["data"])))
         raise StoreUnreachable("the subscription has ended")
+
+    def _notice(self, text: str) -> Notice:
+        """Return what a message says: a row follows the key of its pool."""
+        key, _, row = text.partition("\n")
+        if not row:
+            return key
+        found = _decode_notice(row)
+        pool = key.removeprefix(f"hm:{{{self.namespace}:").removesuffix("}:n")
+        return RowNotice(pool=pool, node=found.node, run=found.run, row=found.row.row())
 
     def _keys(self, pool: str) -> tuple[str, ...]:
         return f"hm:{{{self.namespace}:{pool}}}:n", f"hm:{{{self.namespace}:{pool}}}:m"
@@ -467,6 +486,7 @@ def answer_of(ask: ShareRequest, answer: str) -> ShareAnswer:
         blind=found.blind,
         rows={name: row.row() for name, row in found.rows.items()},
         wake=tuple(found.wake.split("\n")) if found.wake else (),
+        tell=tuple(found.tell.split("\n")) if found.tell else (),
     )
 
 

@@ -43,17 +43,18 @@ if turns then
   for name, row in pairs(rows) do row.k, row.t, row.s = false, now, -1 save(name) end
 end
 local blind = false
-local function answer(row, wake)
+local function answer(row, wake, tell)
   local least = limit
   for _, one in pairs(rows) do least = math.min(least, one.p) end
   local told = {cap = least, share = row.a, run = life, learning = till >= 0, rows = rows, wake = wake}
+  told.tell = tell
   told.blind = blind and till >= 0
   return cjson.encode(told)
 end
 
 local own = rows[node]
 if own and epoch < own.e then return 'fenced' end
-if own and epoch == own.e and seq <= own.q then return answer(own, '') end
+if own and epoch == own.e and seq <= own.q then return answer(own, '', '') end
 
 for name, row in pairs(rows) do
   if name ~= node then
@@ -70,6 +71,7 @@ for name, row in pairs(rows) do
   end
 end
 
+local changed = not own
 local known_share = (own and own.e == epoch) and own.a or 0
 local before = own and occupied(own) or 0
 local cap, room = math.min(cap0, limit), 0
@@ -98,12 +100,14 @@ local share = keep
 if till < 0 then share = math.max(math.min(keep, known_share), math.min(target, room)) end
 local row = {e = epoch, q = seq, p = cap0, a = share, h = held, w = demand, c = owed, f = floor}
 row.t, row.k, row.s = now, told == life, -1
+if own then changed = own.a ~= row.a or own.h ~= row.h or own.w ~= row.w end
 rows[node] = row
 save(node)
 redis.call('PEXPIRE', KEYS[1], forget + 60000)
 redis.call('PEXPIRE', KEYS[2], forget + 60000)
 
-local wanted, wake = 0, {}
+local wanted, wake, tell = 0, {}, {}
+local notice = KEYS[1] .. '\\n' .. cjson.encode({node = node, run = life, row = row})
 for name, one in pairs(rows) do wanted = wanted + one.w order[#order + 1] = name end
 table.sort(order)
 for _, name in ipairs(order) do
@@ -114,9 +118,12 @@ for _, name in ipairs(order) do
   if name ~= node and (waits or (row.w > occupied(row) and (more or old))) then
     wake[#wake + 1] = name
     redis.call('PUBLISH', ARGV[16] .. name, KEYS[1])
+  elseif name ~= node and changed then
+    tell[#tell + 1] = name
+    redis.call('PUBLISH', ARGV[16] .. name, notice)
   end
 end
-return answer(row, table.concat(wake, '\\n'))
+return answer(row, table.concat(wake, '\\n'), table.concat(tell, '\\n'))
 """
 )
 

@@ -12,7 +12,7 @@ from typing import final
 import attrs
 
 from hivemind_trio.scheduler.sharing.node_law import NodeLaw
-from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, ShareAnswer, ShareRequest
+from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, RowNotice, ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.shared_pool import SharedPool
 
 TERMS = LeaseTerms(lease_ms=6_000, renew_ms=200, gone_ms=1_000)
@@ -52,13 +52,15 @@ class Fleet:
     cap: int
     pool: SharedPool = attrs.field(factory=lambda: SharedPool(TERMS))
     loss: float = 0.15
+    trip_ms: tuple[int, int] = (1, 6)
+    """Range of the time that a message takes one way."""
     load: float = 1.5
     """Calls at once that the fleet would like to have, of the cap."""
     now_ms: int = 0
     away: bool = False
     run: int = 1
     nodes: list[SmallNode] = attrs.field(factory=list)
-    messages: list[tuple[int, int, Callable[[], None]]] = attrs.field(factory=list)
+    messages: list[tuple[int, int, Callable[[], object]]] = attrs.field(factory=list)
     peak: int = 0
     asks: int = 0
     lately: deque[tuple[SmallNode, ShareRequest]] = attrs.field(factory=lambda: deque(maxlen=12))
@@ -76,13 +78,15 @@ class Fleet:
         law = self.make_law(name, self._epoch, self.cap, self.size, 250, TERMS)
         return SmallNode(law, drift=self.random.uniform(0.99, 1.01))
 
-    def send(self, deliver: Callable[[], None], lossy: bool = True) -> None:
+    def send(self, deliver: Callable[[], object], lossy: bool = True) -> None:
         if lossy and self.random.random() < self.loss:
             return
         for _ in range(2 if lossy and self.random.random() < self.loss / 2 else 1):
             late = self.random.randrange(0, 400) if lossy and self.random.random() < self.loss else 0
             self._number += 1
-            heapq.heappush(self.messages, (self.now_ms + self.random.randrange(1, 6) + late, self._number, deliver))
+            heapq.heappush(
+                self.messages, (self.now_ms + self.random.randrange(*self.trip_ms) + late, self._number, deliver)
+            )
 
     def local_ns(self, node: SmallNode) -> int:
         return round(self.now_ms * node.drift) * MS
@@ -114,9 +118,12 @@ class Fleet:
             node.law.fenced()
             return
         self.send(lambda: self.hear(node, answer))
+        notice = RowNotice(pool="p", node=ask.node, run=answer.run, row=answer.rows[ask.node])
         for other in self.nodes:
             if other.law.node in answer.wake and other.alive and not other.cut:
                 self.send(other.law.heard)
+            if other.law.node in answer.tell and other.alive and not other.cut:
+                self.send(partial(other.law.told, notice))
 
     def hear(self, node: SmallNode, answer: ShareAnswer) -> None:
         if node.stopped:
@@ -124,10 +131,14 @@ class Fleet:
         elif node.alive and not node.cut:
             node.law.answered(answer)
 
-    def step(self, step_ms: int = 5) -> None:
-        self.now_ms += step_ms
+    def deliver(self) -> None:
+        """Deliver what has arrived by now."""
         while self.messages and self.messages[0][0] <= self.now_ms:
             heapq.heappop(self.messages)[2]()
+
+    def step(self, step_ms: int = 5) -> None:
+        self.now_ms += step_ms
+        self.deliver()
         for node in self.nodes:
             if not node.alive or node.stopped:
                 continue

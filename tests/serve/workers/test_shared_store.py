@@ -23,7 +23,7 @@ from hivemind_trio.scheduler.sharing.shared_pool import SharedPool
 from hivemind_trio.scheduler.sharing.window_ring import WindowAsk, WindowRing, WindowShape
 from hivemind_trio.serve.workers.channel import Channel
 from hivemind_trio.serve.workers.shared_store import ChannelStore, Cover, serve_store
-from hivemind_trio.store.fleet.interface import StoreUnreachable
+from hivemind_trio.store.fleet.interface import Notice, StoreUnreachable
 from hivemind_trio.store.fleet.memory_fleet import MemoryFleet
 from hivemind_trio.store.state.interface import account_text
 
@@ -163,9 +163,9 @@ async def test_a_node_is_called_over_its_channel_and_hears_that_the_store_has_en
     clock = Clock()
     fleet = MemoryFleet(TERMS, clock, True)
     called, opened = trio.Event(), trio.Event()
-    about: list[str] = []
+    about: list[Notice] = []
 
-    def on_call(word: str) -> None:
+    def on_call(word: Notice) -> None:
         about.append(word)
         called.set()
 

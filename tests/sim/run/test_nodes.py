@@ -58,7 +58,7 @@ def test_nodes_find_together_what_the_provider_takes(nodes: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("agents", "most"), [(5, 2.0), (20, 0.5), (60, 1.2)])
+@pytest.mark.parametrize(("agents", "most"), [(5, 2.0), (20, 0.6), (60, 1.2)])
 def test_nodes_ask_the_store_little_more_than_once_a_call(agents: int, most: float) -> None:
     world = ran(NodesSpec(count=4), busy(agents, 12), f"{TAKES}")
     figures, asked = world.figures(), world.fleet.figures().operations if world.fleet is not None else {}
