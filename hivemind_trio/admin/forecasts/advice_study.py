@@ -216,6 +216,8 @@ def _changed(change: LaneChange, of_lane: str) -> str:
     before, after = change.before, change.after
     if round(before.rejected) != round(after.rejected):
         return f"{after.rejected:.0f} calls{of_lane} would have been rejected instead of {before.rejected:.0f}"
+    if change.is_of_mean:
+        return f"mean waits{of_lane} would have been {_span(after.mean_ns)} instead of {_span(before.mean_ns)}"
     return f"waits p95{of_lane} would have been {_span(after.p95_ns)} instead of {_span(before.p95_ns)}"
 
 

@@ -43,6 +43,7 @@ class LaneWait:
     """Wait of the calls of a lane: mean over the seeds."""
 
     p95_ns: float
+    mean_ns: float
     served: float
     rejected: float
     """Calls that were rejected, or given up in the queue."""
@@ -52,6 +53,7 @@ class LaneWait:
         """Return the means."""
         return cls(
             p95_ns=fmean(one.p95 for one in spreads),
+            mean_ns=fmean(one.mean for one in spreads),
             served=fmean(one.count for one in spreads),
             rejected=fmean(one.unserved for one in spreads),
         )
@@ -59,13 +61,15 @@ class LaneWait:
     def plainly_below(self, other: LaneWait) -> bool:
         """Return True if calls wait plainly less than in `other`, or plainly fewer are rejected.
 
-        Calls that are served instead of rejected may wait long, so fewer rejections count for more than waits.
+        Calls that are served instead of rejected may wait long, so fewer rejections count for more than waits. Waits
+        are less if the 95th percentile or the mean is, and the other one is not more: where a window of a rate limit
+        is waited for, the percentile moves by whole windows.
         """
         fewer = other.rejected - self.rejected
         if abs(fewer) >= max(1.0, GAIN_SHARE * max(self.rejected, other.rejected)):
             return fewer > 0
-        saved_ns = other.p95_ns - self.p95_ns
-        return saved_ns >= max(GAIN_NS, GAIN_SHARE * other.p95_ns)
+        is_less = _is_less(self.p95_ns, other.p95_ns) or _is_less(self.mean_ns, other.mean_ns)
+        return is_less and not _is_less(other.p95_ns, self.p95_ns) and not _is_less(other.mean_ns, self.mean_ns)
 
 
 @final
@@ -82,7 +86,17 @@ class LaneChange:
         """Waits that are saved, and a minute for each call that is served instead of rejected."""
         calls = max(self.before.served, self.after.served)
         rejections = self.before.rejected - self.after.rejected
-        return (self.before.p95_ns - self.after.p95_ns) * calls + rejections * 60 * SECOND_NS
+        return (self.before.mean_ns - self.after.mean_ns) * calls + rejections * 60 * SECOND_NS
+
+    @property
+    def is_of_mean(self) -> bool:
+        """True if the mean of the waits has changed plainly, and the 95th percentile has not."""
+        before, after = self.before, self.after
+        return not _is_less(after.p95_ns, before.p95_ns) and not _is_less(before.p95_ns, after.p95_ns)
+
+
+def _is_less(time_ns: float, than_ns: float) -> bool:
+    return than_ns - time_ns >= max(GAIN_NS, GAIN_SHARE * than_ns)
 
 
 @final

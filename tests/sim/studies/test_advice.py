@@ -33,6 +33,17 @@ def test_the_limit_that_made_calls_wait_is_named_and_no_other() -> None:
     assert (found.tried, found.together) == (found.lifts, False)
 
 
+def test_a_rate_limit_is_named_though_the_slowest_calls_still_wait_for_a_whole_window() -> None:
+    program = one_provider("concurrency 12; limits { requests 20/min }")
+    found = advise(program, scenario(fleet(12, 3), traits=attrs.evolve(SLOW, latency_mean_ns=SECOND)), [1, 2])
+
+    changes = [one.lift.change for one in found.advice]
+    assert changes == ["limits of 30 requests per minute instead of 20 requests per minute at provider anthropic"]
+    gain = found.advice[0].gains[0]
+    assert gain.is_of_mean
+    assert gain.after.mean_ns < 0.8 * gain.before.mean_ns
+
+
 def test_where_the_provider_takes_no_more_nothing_of_the_policy_helps() -> None:
     program = one_provider("concurrency 12", rest="lane default { max 100 }")
     found = advise(program, scenario(busy(), traits=attrs.evolve(SLOW, concurrency=1)), [1])
