@@ -41,7 +41,7 @@ def _page(group: click.Group, context: click.Context) -> Iterator[str]:
     yield f".B {_plain(PROGRAM)}"
     yield _plain(" ".join(group.collect_usage_pieces(context)))
     yield ".SH DESCRIPTION"
-    yield from _paragraphs(group.help or "")
+    yield from _paragraphs(group.help or "", opens=True)
     yield ".SH OPTIONS"
     yield from _options(group, context)
     yield ".SH COMMANDS"
@@ -51,11 +51,11 @@ def _page(group: click.Group, context: click.Context) -> Iterator[str]:
         inner = click.Context(command, parent=context, info_name=name)
         usage = " ".join([PROGRAM, name, *command.collect_usage_pieces(inner)])
         yield f'.SS "{_plain(usage)}"'
-        yield from _paragraphs(command.help or "")
+        yield from _paragraphs(command.help or "", opens=True)
         yield from _options(command, inner)
         yield from _paragraphs(command.epilog or "")
     yield ".SH EXAMPLES"
-    yield from _paragraphs(group.epilog or "")
+    yield from _paragraphs(group.epilog or "", opens=True)
 
 
 def _options(command: click.Command, context: click.Context) -> Iterator[str]:
@@ -67,13 +67,19 @@ def _options(command: click.Command, context: click.Context) -> Iterator[str]:
             yield _line(record[1])
 
 
-def _paragraphs(text: str) -> Iterator[str]:
-    """Paragraphs as click has them: filled, or left as they are."""
+def _paragraphs(text: str, *, opens: bool = False) -> Iterator[str]:
+    """Yield paragraphs as click has them: filled, or left as they are.
+
+    Args:
+        opens: True if the first one is directly below a heading, which already separates it.
+    """
     for paragraph in text.split("\n\n"):
         lines = [line for line in paragraph.split("\n") if line.strip() != VERBATIM]
         if not any(line.strip() for line in lines):
             continue
-        yield ".PP"
+        if not opens:
+            yield ".PP"
+        opens = False
         if len(lines) < len(paragraph.split("\n")):
             yield ".nf"
             yield from map(_line, lines)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import click
 import pytest
@@ -82,7 +83,25 @@ def test_the_page_is_read_without_a_complaint() -> None:
     assert "hivemind" in ended.stdout
 
 
+@pytest.mark.skipif(shutil.which("mandoc") is None, reason="mandoc is not installed")
+def test_mandoc_misses_nothing_but_a_date() -> None:
+    ended = subprocess.run(
+        ["mandoc", "-Tlint", "-Wwarning"], input=page(), capture_output=True, text=True, timeout=60, check=False
+    )
+
+    said = (ended.stdout + ended.stderr).splitlines()
+    assert [line for line in said if "missing date" not in line] == []
+
+
 # ---- completion ----
+
+
+def installed(folder: Path) -> Path:
+    """The command of this checkout, under its name."""
+    ours = folder / "hivemind-trio"
+    ours.write_text(f'#!/bin/sh\nexec {sys.executable} -m hivemind_trio "$@"\n', encoding="utf-8")
+    ours.chmod(0o755)
+    return ours
 
 
 @pytest.mark.slow
@@ -103,9 +122,7 @@ def test_the_script_asks_the_command_by_the_variable_that_it_answers_to(shell: s
 @pytest.mark.slow
 def test_bash_takes_the_script_and_completes_with_it(tmp_path: Path) -> None:
     script = CliRunner().invoke(main, ["completion", "bash"]).stdout
-    ours = tmp_path / "hivemind-trio"
-    ours.write_text(f'#!/bin/sh\nexec {sys.executable} -m hivemind_trio "$@"\n', encoding="utf-8")
-    ours.chmod(0o755)
+    ours = installed(tmp_path)
     ask = f"COMP_WORDS=(hivemind-trio check --de); COMP_CWORD=2; _hivemind_trio_completion {ours}"
 
     ended = subprocess.run(
@@ -114,6 +131,55 @@ def test_bash_takes_the_script_and_completes_with_it(tmp_path: Path) -> None:
     )  # fmt: skip
 
     assert ended.stdout.split() == ["--deny"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_takes_the_script_and_completes_with_it(tmp_path: Path) -> None:
+    installed(tmp_path)
+    script = tmp_path / "hivemind-trio.fish"
+    script.write_text(CliRunner().invoke(main, ["completion", "fish"]).stdout, encoding="utf-8")
+
+    ended = subprocess.run(
+        ["fish", "--no-config", "-c", f'source {script}; complete --do-complete "hivemind-trio check --de"'],
+        env={**os.environ, "HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+
+    assert [line.split("\t")[0] for line in ended.stdout.splitlines()] == ["--deny"]
+
+
+TYPED_IN_ZSH: Final = """
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell 'autoload -Uz compinit; compinit -u -D; source "$SCRIPT"; PS1=; print began'
+zpty -r shell seen '*began*began*'
+zpty -w -n shell $'hivemind-trio completion f\t'
+zpty -r shell seen '*fish*'
+print -r -- $seen
+zpty -d shell
+"""
+"""An interactive shell types a tab; `zpty -r` waits for a pattern. The word is in no help, which a script with a slip
+might print."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_takes_the_script_and_completes_with_it(tmp_path: Path) -> None:
+    installed(tmp_path)
+    script = tmp_path / "_hivemind-trio"
+    script.write_text(CliRunner().invoke(main, ["completion", "zsh"]).stdout, encoding="utf-8")
+
+    ended = subprocess.run(
+        ["zsh", "-f", "-c", TYPED_IN_ZSH],
+        env={
+            **os.environ, "TERM": "dumb", "SCRIPT": str(script), "HOME": str(tmp_path),
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        },
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+
+    assert "fish" in ended.stdout
 
 
 @pytest.mark.slow
