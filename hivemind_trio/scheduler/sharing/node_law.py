@@ -207,7 +207,7 @@ class NodeLaw:
             return
         ask, self.answered_ns = self.pending
         self.pending = self._cut_ns = None
-        self._rows, self._total = answer.rows, answer.cap
+        self._rows, self._total = self._newest(answer), answer.cap
         own = answer.rows[self.node]
         self.share, self._occupied = answer.share, own.occupied
         self._denied = ask.target if ask.target > self.share else None
@@ -218,6 +218,15 @@ class NodeLaw:
         self._using = min(self.share, target) if self.others_wait() else self.share
         if self._exceeds_cap:
             self._using = min(self._using, target, own.held)
+
+    def _newest(self, answer: ShareAnswer) -> dict[str, ShareRow]:
+        """Return the rows of an answer, but those of which a notice has come that is newer: it has another way."""
+        rows = dict(answer.rows)
+        if answer.run == self._run:
+            for name, row in self._rows.items():
+                if name in rows and name != self.node and rows[name].is_before(row):
+                    rows[name] = row
+        return rows
 
     def limited(self, limit: int, held: int, demand: int) -> None:
         """Note that the provider is trusted with fewer slots, or with more, than when the store last answered.
@@ -254,7 +263,7 @@ class NodeLaw:
         before = self._rows.get(notice.node)
         if notice.run != self._run or self.answered_ns is None or notice.node == self.node:
             return False
-        if before is None or (before.epoch, before.seq) < (notice.row.epoch, notice.row.seq):
+        if before is None or before.is_before(notice.row):
             self._rows = self._rows | {notice.node: notice.row}
         return self.others_wait()
 

@@ -104,6 +104,10 @@ class ShareRow:
         """Slots that nobody else can have."""
         return max(self.share, self.held)
 
+    def is_before(self, other: ShareRow) -> bool:
+        """Return True if this is an older report of the same node."""
+        return (self.epoch, self.seq) < (other.epoch, other.seq)
+
 
 @final
 @attrs.frozen(kw_only=True)

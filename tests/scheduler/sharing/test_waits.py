@@ -93,3 +93,20 @@ def test_a_notice_tells_who_waits_and_gives_no_slot() -> None:
     assert not one.told(attrs.evolve(waits, row=attrs.evolve(row, seq=4, demand=0)))
     assert not one.told(waits)
     assert one.allowance(0) == has
+
+
+def test_an_answer_that_was_made_before_a_notice_and_comes_after_it_takes_nothing_back() -> None:
+    pool = SharedPool(TERMS)
+    pool.life.begin("1")
+    one, other = (NodeLaw(name, 1, CAP, 2, 250, TERMS) for name in "ab")
+    for law, calls in ((one, 2), (other, 1)):
+        law.answered(pool.sync(law.request(0, 0, calls), 1_000, "1", "ab"))
+    on_its_way = pool.sync(one.request(0, 0, 2), 1_000, "1", "ab")
+    told = pool.sync(other.request(0, 1, CAP), 1_001, "1", "ab")
+    assert one.told(RowNotice(pool="p", node="b", run=told.run, row=told.rows["b"]))
+
+    one.answered(on_its_way)
+    assert one.rows["b"].demand == CAP
+    one.answered(pool.sync(one.request(0, 0, 2), 1_002, "1", "ab"))
+    assert one.rows["b"].demand == CAP
+    assert one.rows["b"].seq == 2
