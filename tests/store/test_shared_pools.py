@@ -12,7 +12,7 @@ import trio
 
 from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.shared_pool import SharedPool
-from hivemind_trio.store.fleet.interface import StoreUnreachable
+from hivemind_trio.store.fleet.interface import Notice, StoreUnreachable
 from hivemind_trio.store.fleet.redis_pools import RedisPools, open_pools
 from hivemind_trio.store.fleet.scripts import CLOCK
 from tests.support.redis import needs_redis, redis_server
@@ -141,3 +141,18 @@ async def test_a_store_that_ends_is_said_to_be_unreachable_and_is_used_again_onc
                 await pools.epoch()
             await server.start()
             assert await pools.epoch() > 1_700_000_000_000
+
+
+async def test_a_message_that_cannot_be_read_is_a_call_to_report(tmp_path: Path) -> None:
+    heard, hear = trio.open_memory_channel[Notice](8)
+    opened = trio.Event()
+    publish = "return redis.call('PUBLISH', ARGV[1], ARGV[2])"
+    async with redis_server(tmp_path) as server, open_pools(server.url, "test", TERMS) as pools:
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(pools.listen, "a", opened.set, heard.send_nowait)
+                await opened.wait()
+                for row in ("", "\n{}", '\n{"node": "b", "run": 1, "row": {"of": "a later version"}}', "\nnonsense"):
+                    await pools.run(publish, (), ("hm:{test}:to:a", f"key{row}"))
+                    assert await hear.receive() == "key"
+                nursery.cancel_scope.cancel()

@@ -440,11 +440,12 @@ class RedisPools:
         raise StoreUnreachable("the subscription has ended")
 
     def _notice(self, text: str) -> Notice:
-        """Return what a message says: a row follows the key of its pool."""
+        """Return what a message says: a row follows the key of its pool. What cannot be read is a call to report."""
         key, _, row = text.partition("\n")
-        if not row:
+        try:
+            found = _decode_notice(row)
+        except msgspec.MsgspecError:
             return key
-        found = _decode_notice(row)
         pool = key.removeprefix(f"hm:{{{self.namespace}:").removesuffix("}:n")
         return RowNotice(pool=pool, node=found.node, run=found.run, row=found.row.row())
 
