@@ -14,6 +14,7 @@ import trio
 
 from hivemind_trio.admin import Facts, Operated, OperationFailed, PolicyKeeper, TimeSeries
 from hivemind_trio.admin.agents import forecast, status
+from hivemind_trio.admin.agents.asking import AskingAgent
 from hivemind_trio.admin.agents.forecast import NewAgents
 from hivemind_trio.admin.forecasts import turns
 from hivemind_trio.admin.forecasts.turns import LIVE_MAX
@@ -138,11 +139,22 @@ async def test_an_agent_is_told_of_the_plan_of_its_own_login_and_of_its_own_budg
         ci = await status.agent(proxy, status.WhichAgent(agent="ci"))
         eve = await status.agent(proxy, status.WhichAgent(agent="eve"))
         new = await status.agent(proxy, status.WhichAgent(agent="new"))
+        claimed = await status.status_for(proxy, AskingAgent(name="eve", caller="eve@-", address="10.0.0.9"))
 
     assert [(one.window, one.used) for one in ci.plan] == [("week", 0.97)]
     assert (ci.advice, [one.name for one in ci.budgets]) == ("hand_over", ["each", "by-model"])
     assert [(one.window, one.used) for one in eve.plan] == [("week", 0.2)]
     assert (eve.advice, new.plan) == ("go", ())
+    assert claimed.plan == ()  # at the door of agents anybody says so
+
+
+async def test_an_agent_is_told_that_no_provider_serves_its_likely_model() -> None:
+    policy = 'hmp 1\nprovider sim { api openai; base env(UPSTREAM); serves ["qwen*"] }\nbudget all { requests 9/day }\n'
+    async with standing(policy) as place:
+        found = await status.agent(operated(place.house), status.WhichAgent(agent="new"))
+
+    assert "no provider in the policy serves model" in (found.next_turn.bound_by or "")
+    assert (found.budgets, found.plan) == ((), ())
 
 
 async def test_a_crowded_proxy_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:

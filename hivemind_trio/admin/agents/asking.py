@@ -42,6 +42,8 @@ class AskingAgent:
     """The same as conditions read it."""
     session: str = ""
     """Session of its client, where it has no name; empty: not known."""
+    is_at_control: bool = False
+    """It asks at the control socket, where the plans of all logins are shown."""
 
     @classmethod
     def named(cls, name: str, session: str, program: Program) -> AskingAgent:
@@ -50,7 +52,7 @@ class AskingAgent:
         proven = name if settings is not None and settings.tokens else None
         session = "" if name else session[:64]
         caller = f"{name}@-" if name else f"{session}/@-" if session else ""
-        return cls(name=name, token_agent=proven, caller=caller, session=session)
+        return cls(name=name, token_agent=proven, caller=caller, session=session, is_at_control=True)
 
     @classmethod
     def of(cls, key: Whose) -> AskingAgent:

@@ -51,8 +51,11 @@ async def status_for(proxy: Operated, asking: AskingAgent) -> AgentStatusView:
         turn = NextTurnView(p50_s=None, p90_s=None, bound_by=f"{proxy.engine.snapshot().waiting:,} calls wait already")
     else:
         turn = await _next_turn(proxy, view, decision)
-    budgets = tuple(_budgets(proxy, call, decision))
-    plan = tuple(_plan(proxy, call, decision))
+    budgets: tuple[BudgetLeftView, ...] = ()
+    plan: tuple[PlanLeftView, ...] = ()
+    if decision.provider is not None:
+        budgets = tuple(_budgets(proxy, call, decision))
+        plan = tuple(_plan(proxy, asking, call, decision.provider))
     advice, text = _advice(turn, budgets, plan)
     return AgentStatusView(
         you=_you(proxy, asking, decision), next_turn=turn, budgets=budgets, plan=plan, advice=advice, text=text
@@ -126,16 +129,17 @@ def _budgets(proxy: Operated, call: Call, decision: Decision) -> Iterable[Budget
         )
 
 
-def _plan(proxy: Operated, call: Call, decision: Decision) -> Iterable[PlanLeftView]:
+def _plan(proxy: Operated, asking: AskingAgent, call: Call, provider: str) -> Iterable[PlanLeftView]:
     """Yield the windows of the plan that the agent's calls count in: of the provider's key, or of its own credential.
 
-    Who asks need not show the credential of its calls; the name of its last call's caller has the name of it.
+    Who asks at the control socket need not show that credential: the name of the last call's caller has its name. At
+    the door of agents anybody can claim a name.
     """
-    now_ns, provider = proxy.engine.now_ns(), decision.provider or ""
+    now_ns = proxy.engine.now_ns()
     own = shown_credential(proxy.engine.scheduler.state.account(call, provider))
     settings = proxy.program.providers.get(provider)
     if not own and settings is not None and not settings.keys:
-        own = call.caller.rpartition("@")[2].strip("-")
+        own = call.caller.rpartition("@")[2].strip("-") if asking.is_at_control else ""
         if not own:
             return
     for plan in proxy.engine.plans(provider):
