@@ -258,14 +258,16 @@ class NodeLaw:
         It raises nothing: what this node may use is what the store has granted it.
 
         Returns:
-            True if a node waits, so that slots may have to go back.
+            True if a request may be due: slots have to go back, or calls wait here. One under way says all itself.
         """
         before = self._rows.get(notice.node)
         if notice.run != self._run or self.answered_ns is None or notice.node == self.node:
             return False
         if before is None or before.is_before(notice.row):
             self._rows = self._rows | {notice.node: notice.row}
-        return self.others_wait()
+        own = self._rows.get(self.node)
+        waits = own is not None and own.demand > own.occupied
+        return self.pending is None and (waits or self.others_wait())
 
     def heard(self) -> None:
         """Note that another node has returned slots, or waits for some."""
