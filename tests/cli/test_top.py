@@ -55,6 +55,7 @@ def test_a_signal_is_remembered_where_python_drops_what_its_handler_raises(
 ) -> None:
     def shown() -> None:
         with Screen() as screen:
+            screen.begin()
             with suppress(KeyboardInterrupt):  # as a destructor does
                 signal.raise_signal(number)
             assert screen.signalled == number
@@ -71,5 +72,16 @@ def test_a_signal_is_remembered_where_python_drops_what_its_handler_raises(
 
 def test_an_interrupt_ends_the_picture_quietly() -> None:
     with Screen() as screen:
+        screen.begin()
         signal.raise_signal(signal.SIGINT)
     assert screen.signalled == signal.SIGINT
+
+
+def test_an_interrupt_before_the_first_picture_ends_it_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    pictures = 0
+    with Screen() as screen:
+        signal.raise_signal(signal.SIGINT)
+        screen.begin()
+        pictures += 1
+    assert pictures == 0
+    assert capsys.readouterr().out.endswith(RESTORED)

@@ -65,6 +65,7 @@ def top(interval: float, count: int | None, as_json: bool, color: str, socket: s
         _print_each(where, interval, count, _whole_picture)
         return
     with Screen() as screen:
+        screen.begin()
         for number, found in enumerate(_answers(where), 1):
             picture = [f"{found}\n"] if isinstance(found, str) else _blocks(found)
             width, height = os.get_terminal_size(sys.stdout.fileno())
@@ -173,8 +174,13 @@ class Screen:
             self._kept = termios.tcgetattr(sys.stdin)
             tty.setcbreak(sys.stdin)
         sys.stdout.write(ALTERNATE)
-        self._shown = True
         return self
+
+    def begin(self) -> None:
+        """Let signals end the context from now on: one that came before it began would have left the screen taken."""
+        self._shown = True
+        if self.signalled is not None:
+            raise KeyboardInterrupt
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> bool:
         import termios
