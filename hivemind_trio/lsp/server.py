@@ -302,8 +302,8 @@ class LanguageSession:
         asked.cancel()
         positions = Positions(self._typed.get(uri, last.positions.text), last.positions.encoding)
         offset = positions.offset(place.line, place.character)
-        found = completion_items(complete(positions.text, offset, last.checked), positions)
-        return types.CompletionList(is_incomplete=True, items=found)
+        found = await asyncio.to_thread(complete, positions.text, offset, last.checked)
+        return types.CompletionList(is_incomplete=True, items=completion_items(found, positions))
 
     def complete(self, params: types.CompletionParams) -> types.CompletionList:
         """Return the completions at a position."""

@@ -31,7 +31,9 @@ _LEGAL_TARGET: Final = re.compile(rb"/[\x21-\x7e]*")
 
 _VERSION_LAST: Final = re.compile(rb".*/(v\d+(?:(?:alpha|beta)\d*)?)")
 _OTHER_VERSION: Final = re.compile(rb"/v\d+")
-_OF_OPENAI: Final = re.compile(rb"/v1(/(?:chat/completions|completions|responses|embeddings|models)(?:[/?].*)?)")
+_OF_OPENAI: Final = re.compile(
+    rb"/v1(/(?:chat/completions|completions|responses|embeddings|models|audio|images|moderations)(?:[/?].*)?)"
+)
 """Paths that clients append to a base URL that has the version already."""
 
 _BODY_EXPECTED: Final = frozenset({b"POST", b"PUT", b"PATCH", b"QUERY"})
