@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+import trio
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -94,6 +96,24 @@ async def test_metrics_count_what_happens_and_agree_with_the_control_api(
     assert value(now, "info", version=status["version"], policy=status["policy"]["hash"]) == 1
     assert value(now, "state_writable") == 1
     assert any(name == "process_cpu_seconds_total" for name, _ in now)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+async def test_promtool_has_nothing_against_the_names(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    path = tmp_path / "team.hmp"
+    path.write_text(POLICY.format(url=provider.url))
+    async with serving("--policy", path, env=runtime) as proxy:
+        await ask(proxy)
+        text = (await scraped(proxy)).text
+
+    judged = await trio.run_process(
+        ["promtool", "check", "metrics"], stdin=text.encode(), capture_stdout=True, capture_stderr=True, check=False
+    )
+
+    assert (judged.returncode, judged.stdout + judged.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize(
