@@ -43,7 +43,7 @@ class AskingAgent:
     session: str = ""
     """Session of its client, where it has no name; empty: not known."""
     is_at_control: bool = False
-    """It asks at the control socket, where the plans of all logins are shown."""
+    """True if it asks at the control socket, where the plans of all logins are shown."""
 
     @classmethod
     def named(cls, name: str, session: str, program: Program) -> AskingAgent:
