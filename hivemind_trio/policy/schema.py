@@ -363,7 +363,8 @@ _CONCURRENCY: Final = Setting(
     args=(_slot(Type.CONCURRENCY),),
     options={"start": POSITIVE},
     doc="Most attempts in flight. With two bounds the limit adapts (`aimd`), beginning at `start`, and grows only "
-    "while throughput grows. One number is a fixed limit.",
+    "while throughput grows. Decreases end at the lower bound. Fewer go only while refusals show that the provider "
+    "accepts fewer at once; one more is tried after 10 to 60 s. One number is a fixed limit.",
     default="2..64 start 8",
 )
 _LIMITS: Final = Setting(

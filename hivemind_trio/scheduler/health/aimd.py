@@ -9,6 +9,10 @@ A refusal raises a question: would fewer at once be refused less? Attempts grant
 it. If most of them were refused, the number is a cap, and what remained in flight is kept exactly. If few were, the
 provider refuses some at any concurrency, and the cut is in proportion to their share (as in DCTCP: Alizadeh et al.,
 2010): a tenth of the refusals takes a tenth of the cut.
+
+The lower bound is where decreases end, not a promise: a provider may accept fewer at once, and then each attempt up to
+the bound would be refused for good. A cap below it is kept while attempts show it: that number is accepted, more are
+refused. In a storm fewer at once are refused as well, so there the bound stands.
 """
 
 from __future__ import annotations
@@ -108,7 +112,7 @@ class _Cap:
 @final
 @attrs.define(eq=False)
 class Aimd:
-    """Concurrency limit of one provider, between `settings.low` and `high`."""
+    """Concurrency limit of one provider, between `settings.low` and `high`; lower while a cap is shown below `low`."""
 
     settings: Settings
     high: int
@@ -151,11 +155,12 @@ class Aimd:
 
     def load(self, settings: Settings, high: int) -> None:
         """Go on under new bounds. Raising the upper one moves nothing by itself: the limit may now climb."""
+        is_raised = settings.low > self.settings.low
         self.settings, self.high = settings, high
         self._limit = min(float(high), max(float(settings.low), self._limit))
-        if self._cap is not None:
+        if self._cap is not None and is_raised:
             self._cap.number = max(settings.low, self._cap.number)
-        if self._kept is not None:
+        if self._kept is not None and is_raised:
             self._kept = max(settings.low, self._kept)
 
     @property
@@ -266,7 +271,11 @@ class Aimd:
         """Take what remains in flight for a cap, or else cut in proportion."""
         refused, known = self._share(inflight, MANY, now_ns)
         if outcome is Outcome.CONCURRENCY or known < TRIES_MIN or refused >= A_CAP * known:
-            self._keep(max(self.settings.low, inflight - 1), now_ns, certain=outcome is Outcome.CONCURRENCY)
+            self._contradict(inflight, granted_ns)
+            certain, number = outcome is Outcome.CONCURRENCY, max(1, inflight - 1)
+            if number < self.settings.low and not self._is_shown(number, now_ns):
+                number = self.settings.low
+            self._keep(number, now_ns, certain=certain)
         elif self._is_news(granted_ns, now_ns):
             # Fewer at once help by as much as fewer at once are refused less.
             beyond, of_beyond = self._share(LIKE * inflight, MANY, now_ns)
@@ -280,14 +289,15 @@ class Aimd:
 
     def _keep(self, number: int, now_ns: int, *, certain: bool) -> None:
         cap = self._cap
-        if self._kept is not None and cap is not None and now_ns < cap.until_ns:
+        is_held = self._kept is not None and cap is not None and now_ns < cap.until_ns
+        if cap is not None and is_held and (cap.believed_ns or number >= self.settings.low):
             cap.number = min(cap.number, number)
         else:
             believed_ns = CAP_NS if certain or self._is_cap(number, now_ns) else 0
             is_same = cap is not None and cap.believed_ns and abs(number - cap.number) <= 1
             if cap is not None and is_same and (certain or self._is_caused(number, now_ns)):
                 believed_ns = min(2 * cap.believed_ns, CAP_MAX_NS)
-            before = self._limit if cap is None or not cap.tested else max(self._limit, cap.before)
+            before = max(self._limit, cap.before) if cap is not None and (cap.tested or is_held) else self._limit
             cap = self._cap = _Cap(number, now_ns + (believed_ns or DOUBT_NS), now_ns, before, believed_ns)
         self._kept, self._too_many = cap.number, cap.number + 1
         if cap.believed_ns:
@@ -317,6 +327,16 @@ class Aimd:
         refused, known = self._share(number + 1, MANY, now_ns)
         return known >= CERTAIN_MIN and refused >= CERTAIN * known
 
+    def _is_shown(self, number: int, now_ns: int) -> bool:
+        """Return True if attempts show that the provider accepts this number at once, and no more.
+
+        In a storm none is accepted, however few there are: it shows nothing.
+        """
+        refused, known = self._share(0, number + 1, now_ns)
+        beyond, of_beyond = self._share(number + 1, MANY, now_ns)
+        share = (refused + 1) / (known + 2)
+        return refused < known and self._is_cap(number, now_ns) and _at_least(beyond, of_beyond, share) <= CHANCE
+
     def _is_caused(self, number: int, now_ns: int) -> bool:
         """Return True if attempts beyond the number are refused more often than chance explains."""
         refused, known = self._share(number + 1, MANY, now_ns)
@@ -333,6 +353,14 @@ class Aimd:
             self._cap = self._kept = None
             self._too_many = 0
             self._set(max(self._limit, cap.before), now_ns)
+
+    def _contradict(self, inflight: int, granted_ns: int) -> None:
+        """Drop a cap below the lower bound that does not stop the refusals: it is not their cause."""
+        cap = self._cap
+        if self._kept is None or cap is None:
+            return
+        if inflight <= cap.number < self.settings.low and granted_ns > cap.since_ns:
+            cap.number = self._kept = self.settings.low
 
     def _cut(self, outcome: Outcome, share: float, now_ns: int) -> None:
         self._uncut = max(self._limit, self.uncut(now_ns))

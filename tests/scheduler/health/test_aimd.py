@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hivemind_trio.model import Outcome
 from hivemind_trio.policy import AimdSettings, CircuitBreakerSettings, Jitter, LaneSettings, Program, RetrySettings
 from hivemind_trio.scheduler import AttemptEnded, AttemptResult, CallId, Circuit, Command, LimitChanged
-from hivemind_trio.scheduler.health.aimd import ABANDONED_NS, CAP_NS, TRIES_MIN
+from hivemind_trio.scheduler.health.aimd import ABANDONED_NS, CAP_NS, DOUBT_NS, TRIES_MIN
 from hivemind_trio.scheduler.health.aimd import Aimd as Limiter
 from tests.scheduler.driver import Driver
 from tests.support.ends import SUCCEEDED
@@ -120,7 +120,9 @@ class World:
                 inflight=len(self._running) + 1,
                 limit_is_binding=True,
             )
-            assert self.limiter.settings.low <= self.limiter.limit <= self.limiter.high
+            limit = self.limiter.limit
+            assert limit <= self.limiter.high
+            assert limit >= self.limiter.settings.low or self.limiter.snapshot(ends_ns).cap == limit >= 1
 
     def _begin(self) -> None:
         call, self._calls = self._calls, self._calls + 1
@@ -137,7 +139,7 @@ def limiter(low: int = 2, start: int = 4, high: int = 64, **settings: Any) -> Li
 
 @pytest.mark.slow
 @given(
-    cap=st.integers(3, 60),
+    cap=st.integers(1, 60),
     start=st.integers(2, 64),
     seed=st.integers(0, 99),
     outcome=st.sampled_from([Outcome.CONCURRENCY, Outcome.OVERLOADED]),
@@ -159,6 +161,95 @@ def test_a_cap_is_found_exactly(cap: int, start: int, seed: int, outcome: Outcom
     refused = sum(at_ns > 120 * SECOND_NS for at_ns in world.refused)
     assert served >= 0.75 * 120 * cap
     assert refused <= 0.1 * served + 20
+
+
+class Pair:
+    """A provider that has one call at a time in flight, and is asked for a second one."""
+
+    def __init__(self, low: int = 2) -> None:
+        self.limiter = limiter(low=low, start=low)
+        self.now_ns = 0
+        self._calls = 0
+
+    def ask(self, level: int, *, accepted: bool, times: int = 1, outcome: Outcome = Outcome.OVERLOADED) -> None:
+        """Grant attempts one after the other, each as the last of `level` in flight."""
+        for _ in range(times):
+            self._calls += 1
+            granted_ns, self.now_ns = self.now_ns, self.now_ns + SECOND_NS // 20
+            self.limiter.on_granted(CallId(self._calls), level, granted_ns)
+            self.limiter.on_ended(
+                CallId(self._calls),
+                Outcome.SUCCEEDED if accepted else outcome,
+                granted_ns=granted_ns,
+                now_ns=self.now_ns,
+                inflight=level,
+                limit_is_binding=True,
+            )
+
+
+@pytest.mark.parametrize("outcome", [Outcome.CONCURRENCY, Outcome.OVERLOADED])
+@pytest.mark.parametrize("low", [2, 3])
+def test_a_cap_below_the_lower_bound_is_kept_when_attempts_show_it(low: int, outcome: Outcome) -> None:
+    pair = Pair(low)
+    pair.ask(low - 1, accepted=True)
+
+    pair.ask(low, accepted=False, times=2, outcome=outcome)
+    assert pair.limiter.limit == low, "two refusals may be chance"
+    pair.ask(low, accepted=False, times=3, outcome=outcome)
+    assert pair.limiter.limit == low - 1
+
+    pair.now_ns += CAP_NS
+    pair.ask(low - 1, accepted=True)
+    assert pair.limiter.limit == low, "one more is tried when its time is over"
+
+
+@pytest.mark.parametrize("within", [0, 3], ids=["none was alone", "none was accepted alone"])
+@pytest.mark.parametrize("outcome", [Outcome.CONCURRENCY, Outcome.OVERLOADED])
+def test_a_storm_shows_no_cap_below_the_lower_bound(outcome: Outcome, within: int) -> None:
+    pair = Pair()
+    pair.ask(1, accepted=False, times=within, outcome=outcome)
+
+    pair.ask(2, accepted=False, times=20, outcome=outcome)
+
+    assert pair.limiter.limit == 2
+
+
+def test_a_storm_that_comes_later_contradicts_a_cap_below_the_lower_bound() -> None:
+    pair = Pair()
+    pair.ask(1, accepted=True)
+    pair.ask(2, accepted=False, times=5)
+    assert pair.limiter.limit == 1
+
+    pair.ask(1, accepted=False, times=3)  # fewer at once are refused as well
+
+    assert pair.limiter.limit == 2
+
+
+def test_a_cap_below_the_lower_bound_keeps_the_limit_from_before_for_after_an_outage() -> None:
+    pair = Pair()
+    pair.limiter.hint(8, doubling=True)
+    pair.ask(2, accepted=False)
+    pair.now_ns += DOUBT_NS
+    pair.ask(1, accepted=True)
+    assert pair.limiter.limit == 3, "one more than the number in doubt"
+
+    pair.ask(3, accepted=False)
+    pair.ask(2, accepted=False, times=5)
+
+    assert pair.limiter.limit == 1
+    assert pair.limiter.uncut(pair.now_ns) == 8
+
+
+def test_a_reload_keeps_a_cap_below_the_lower_bound_unless_it_raises_that() -> None:
+    pair = Pair(low=3)
+    pair.ask(1, accepted=True)
+    pair.ask(2, accepted=False, times=5)
+    assert pair.limiter.limit == 1
+
+    pair.limiter.load(AimdSettings(low=3, start=8), 32)
+    assert pair.limiter.limit == 1
+    pair.limiter.load(AimdSettings(low=4, start=8), 32)
+    assert pair.limiter.limit == 4
 
 
 def test_refusals_at_random_leave_nearly_all_of_the_limit() -> None:
