@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
 
 import attrs
 import pytest
 import trio
 from trio.testing import MockClock
 
+from bench.several import CAP, Arrival, arrivals
 from hivemind_trio.policy import AimdSettings, Program
 from hivemind_trio.runtime import Engine
 from hivemind_trio.runtime.ticket import Ticket
@@ -18,7 +20,7 @@ from hivemind_trio.scheduler import AttemptResult
 from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk
 from hivemind_trio.scheduler.sharing.fleet_model import FleetModel
 from hivemind_trio.scheduler.sharing.node_shares import NodeShares
-from hivemind_trio.scheduler.sharing.share_row import ShareRequest
+from hivemind_trio.scheduler.sharing.share_row import ShareAnswer, ShareRequest
 from hivemind_trio.serve.sharing.node_sharing import SharedSlots, SharingTold, lease_terms, sharing
 from hivemind_trio.store.fleet.memory_fleet import MemoryFleet
 from tests.runtime.agents import running
@@ -106,6 +108,44 @@ async def test_a_call_that_waits_is_served_though_the_other_node_has_the_slots(
                 for node in (0, 1):
                     for _ in range(4):
                         nursery.start_soon(one.serve, node, 10, 0.2)
+
+
+async def waited_s(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Return the time that calls wait in all, where most come to one node, and every few seconds to another one."""
+    waits: list[float] = []
+    async with nodes(program(providers=[provider("p", limit=CAP)]), monkeypatch, 4) as one, trio.open_nursery() as own:
+        began_s = trio.current_time()
+
+        async def call(of: Arrival) -> None:
+            await trio.sleep_until(began_s + of.at_s)
+            with one.engines[of.node].ticket(wish(), "x") as ticket:
+
+                async def attempt() -> AttemptResult:
+                    ticket.heard((), True)
+                    await trio.sleep(of.service_s)
+                    return SUCCEEDED
+
+                await ticket.granted()
+                waits.append(trio.current_time() - began_s - of.at_s)
+                ticket.start(attempt)
+                await trio.sleep(of.service_s)
+
+        for of in arrivals(Random(7), 4, 20.0, 0.9 * CAP / 0.3, 0.3):
+            own.start_soon(call, of)
+    return sum(waits)
+
+
+async def test_nodes_that_hear_of_each_others_reports_at_once_wait_less(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = FleetModel.sync
+
+    def silent(self: FleetModel, pool: str, ask: ShareRequest, now_ms: int, present: Collection[str]) -> ShareAnswer:
+        return attrs.evolve(sync(self, pool, ask, now_ms, present), tell=())
+
+    told = await waited_s(monkeypatch)
+    monkeypatch.setattr(FleetModel, "sync", silent)
+    assert told < 0.8 * await waited_s(monkeypatch)
 
 
 async def test_a_new_policy_is_told_to_the_store_at_once(

@@ -18,7 +18,7 @@ from hivemind_trio.scheduler.learning.learn_record import LearnRecord
 from hivemind_trio.scheduler.learning.lesson import LearnAsk, Lesson, SharedVerdict
 from hivemind_trio.scheduler.sharing.budget_ask import NO_LIMIT, BudgetAsk, BudgetsAsk
 from hivemind_trio.scheduler.sharing.budget_pot import BudgetPots
-from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, ShareAnswer, ShareRequest
+from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, RowNotice, ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.shared_pool import SharedPool
 from hivemind_trio.scheduler.sharing.window_ring import WindowAsk, WindowRing, WindowShape
 from hivemind_trio.serve.workers.channel import Channel
@@ -162,16 +162,12 @@ async def test_budgets_pass_a_channel_and_their_credit_is_durable_before_a_worke
 async def test_a_node_is_called_over_its_channel_and_hears_that_the_store_has_ended() -> None:
     clock = Clock()
     fleet = MemoryFleet(TERMS, clock, True)
-    called, opened = trio.Event(), trio.Event()
-    about: list[Notice] = []
-
-    def on_call(word: Notice) -> None:
-        about.append(word)
-        called.set()
+    opened = trio.Event()
+    heard, hear = trio.open_memory_channel[Notice](8)
 
     async def listen(store: ChannelStore) -> None:
         with pytest.raises(StoreUnreachable):
-            await store.listen("a", opened.set, on_call)
+            await store.listen("a", opened.set, heard.send_nowait)
 
     async with reached(fleet) as (store, theirs):
         with trio.fail_after(20):
@@ -182,8 +178,9 @@ async def test_a_node_is_called_over_its_channel_and_hears_that_the_store_has_en
                 first = attrs.evolve(wish(Random(1), 1), node="a", epoch=1, cap=8, keep=0, held=0, demand=8, target=8)
                 assert (await store.sync("p", first)).share == 8
                 await store.sync("p", attrs.evolve(first, node="b", demand=4, target=4))
-                await called.wait()
-                assert about == ["p"]
+                assert await hear.receive() == "p"
+                told = await store.sync("p", attrs.evolve(first, node="b", seq=2, demand=0, target=0))
+                assert await hear.receive() == RowNotice(pool="p", node="b", run=told.run, row=told.rows["b"])
                 await store.bye("p", "a", 1)
                 assert fleet.model.pools["p"].rows["a"].share == 0
                 theirs.close()

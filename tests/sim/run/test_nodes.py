@@ -10,6 +10,8 @@ import pytest
 from hivemind_trio.scheduler.learning.learn_record import LearnRecord
 from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk
 from hivemind_trio.scheduler.learning.pool_learning import LearningRole, PoolLearning
+from hivemind_trio.scheduler.sharing.node_shares import NodeShares
+from hivemind_trio.scheduler.sharing.share_row import RowNotice
 from hivemind_trio.sim import Amount, NodesSpec, Provider, Scenario, Storm, TimeSpan, Traits, Weather, World
 from tests.sim.worlds import MS, SECOND, fleet, one_provider, scenario
 
@@ -55,6 +57,22 @@ def test_nodes_find_together_what_the_provider_takes(nodes: int) -> None:
     # The time of one node alone that knows the limit.
     ideal = ran(None, busy(), f"{TAKES}").figures()
     assert figures.makespan_ns <= 2 * ideal.makespan_ns
+
+
+def test_simulated_nodes_are_told_what_others_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+
+    def heard(self: NodeShares, notice: RowNotice) -> bool:
+        told.append((self.node, notice.node))
+        return False
+
+    monkeypatch.setattr(NodeShares, "told", heard)
+    world = ran(NodesSpec(count=3), busy(20, 3), f"{TAKES}")
+
+    assert world.fleet is not None
+    names = {node.name for node in world.fleet.nodes}
+    assert {one for one, _ in told} == names == {other for _, other in told}
+    assert all(one != other for one, other in told)
 
 
 @pytest.mark.slow
