@@ -33,7 +33,7 @@ def check_bases(declarations: SymbolTable, report: DiagnosticCollector) -> None:
         fixed = f'"{given.value.removesuffix(extra)}"'
         report.warn(
             "HM217",
-            f"a base URL of `{api}` does not end with `{extra}`",
+            f"the base URL ends with `{extra}`, which calls of `{api}` append themselves",
             given.span,
             help=f"write `{fixed}`: calls append their whole path",
             fix=Fix.replacing(given.span, fixed, is_safe=False),
