@@ -120,7 +120,7 @@ async def test_a_store_that_a_newer_node_found_empty_learns_for_an_older_one_as_
 ) -> None:
     _, run = await ASKS[key](pools, 1)
     found = await marks(pools, key)
-    # It is the process that an older node looks for: of slots its bare name, else with when the life began.
+    # An older node looks for the process: for slots by its bare name, else with the time when the life began.
     assert re.fullmatch(RUN if key == SLOTS else f"{RUN}/[0-9]+", found["run"])
     assert float(found["learns"]) == NOW_MS
     at(pools, LEARNING_MS * 9 // 10)  # the store seems to have been away, or the older one to be unheard

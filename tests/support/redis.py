@@ -26,7 +26,7 @@ class RedisServer:
     folder: Path
     port: int
     options: tuple[str, ...] = ("--save", "")
-    """Of what it keeps on disk; usually nothing."""
+    """Options for the files that it keeps; by default it keeps none."""
     process: trio.Process | None = None
 
     @property

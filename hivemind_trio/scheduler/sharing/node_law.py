@@ -220,7 +220,7 @@ class NodeLaw:
             self._using = min(self._using, target, own.held)
 
     def _newest(self, answer: ShareAnswer) -> dict[str, ShareRow]:
-        """Return the rows of an answer, but those of which a notice has come that is newer: it has another way."""
+        """Return the rows of an answer, each replaced by that of a newer notice: notices have their own connection."""
         rows = dict(answer.rows)
         if answer.run == self._run:
             for name, row in self._rows.items():
@@ -253,12 +253,10 @@ class NodeLaw:
             self._cut_ns = now_ns
 
     def told(self, notice: RowNotice) -> bool:
-        """Take the row of another node, as it has just reported it.
-
-        It raises nothing: what this node may use is what the store has granted it.
+        """Take the row of another node, as it has just reported it. A notice grants no slot.
 
         Returns:
-            True if a request may be due: slots have to go back, or calls wait here. One under way says all itself.
+            True if a request may be due: slots have to go back, or calls wait here. False while one is under way.
         """
         before = self._rows.get(notice.node)
         if notice.run != self._run or self.answered_ns is None or notice.node == self.node:
