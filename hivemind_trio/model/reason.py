@@ -176,6 +176,8 @@ REJECTIONS: Final[Mapping[Reason, Rejection]] = {
         empty="the policy has no provider",
         path="unknown API path `{path}`",
         base="unknown API path `{path}`; {hint}",
+        key="unknown API path `{path}`: the provider's key is used for it only in place of a credential, and the "
+        "request has none; send one, or add `rule open when path == {quoted} {{ allow }}` to the policy",
         dialect="no provider in the policy speaks the API `{api}` of the path `{path}`",
         model="no provider in the policy serves model `{model}`",
         default="no provider in the policy serves the path `{path}`",

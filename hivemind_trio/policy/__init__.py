@@ -156,6 +156,7 @@ from .source.files import MemoryFiles as MemoryFiles
 from .source.secret_scan import masked as masked
 from .source.source_text import Source as Source
 from .source.span import Span as Span
+from .source.string_literals import quote as quote
 from .syntax.ast import And as And
 from .syntax.ast import Block as Block
 from .syntax.ast import CallValue as CallValue

@@ -12,7 +12,7 @@ import trio
 from hivemind_trio.dialects import DIALECTS, KeepAlive
 from hivemind_trio.listen import Receive, Send
 from hivemind_trio.model import REJECTIONS, Api, Decision, Outcome, Reason, Request, Usage, rejection_text
-from hivemind_trio.policy import PlanOverage, ProviderSettings, WhileOpen
+from hivemind_trio.policy import PlanOverage, ProviderSettings, WhileOpen, quote
 from hivemind_trio.proxy.request import guard as guard
 from hivemind_trio.runtime import Engine, Rejected, Ticket
 from hivemind_trio.scheduler import AttemptResult, Grant
@@ -81,6 +81,10 @@ class BodyRefused(Exception):  # noqa: N818 - it becomes an answer
 
 class Unsendable(Exception):  # noqa: N818 - it becomes an answer
     """The call cannot be sent as the policy wants it; the message says what to change."""
+
+    def __init__(self, message: str, reason: Reason = Reason.DENIED) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 @final
@@ -198,7 +202,7 @@ class Exchange:
             await self._reject_by_scheduler(rejected)
             return
         except Unsendable as refused:
-            await self._reject(Reason.DENIED, str(refused))
+            await self._reject(refused.reason, str(refused))
             return
         except TooManyMembers as odd:  # of an object within the body, which is read only to change it
             await self._reject_members(odd)
@@ -329,7 +333,7 @@ class Exchange:
         """Return the request to send upstream.
 
         Raises:
-            Unsendable: It has no credential to go with.
+            Unsendable: It has no credential to go with, or none that the provider's key could stand for.
         """
         treatment = grant.treatment
         self.waited_ns, self.reason = grant.waited_ns, grant.reason
@@ -345,8 +349,14 @@ class Exchange:
         key = self.rules.key(provider, treatment.account)
         if key is None and by_token:
             raise Unsendable(rejection_text(Reason.DENIED, "key", provider=name))
-        if is_admin(self.head.path_text) and not treatment.is_allowed_by_rule:
-            raise Unsendable(rejection_text(Reason.DENIED, "admin", path=self.head.path_text))
+        path = self.head.path_text
+        if not treatment.is_allowed_by_rule:
+            if is_admin(path):
+                raise Unsendable(rejection_text(Reason.DENIED, "admin", path=path))
+            if key is not None and not self.asked.apis and self.head.credential is None:
+                # Clients of an API have a credential; what a browser or a crawler looks for has none.
+                words = rejection_text(Reason.NO_PROVIDER, "key", path=path, quoted=quote(path))
+                raise Unsendable(words, Reason.NO_PROVIDER)
         headers, query = with_key(self.head, provider, key)
         if self._committed:
             # The 200 that the agent has had named no content-encoding.

@@ -179,7 +179,9 @@ def _explain_call(checked: Checked, fields: tuple[str, ...], *, as_json: bool, c
 
 def _as_the_proxy_does(checked: Checked, explanation: Explanation) -> Explanation:
     """Deny what the policy admits and the proxy does not forward, with the words of the proxy."""
+    from hivemind_trio.dialects import CREDENTIAL_HEADERS
     from hivemind_trio.model import Reason, rejection_text
+    from hivemind_trio.policy import quote
     from hivemind_trio.wire import METHODS_REJECTED, base_url_hint, is_admin
 
     request, treatment = explanation.request, explanation.treatment
@@ -192,10 +194,16 @@ def _as_the_proxy_does(checked: Checked, explanation: Explanation) -> Explanatio
     elif hint := base_url_hint(request.path, bases):
         denied = rejection_text(Reason.NO_PROVIDER, "base", path=request.path, hint=hint)
     elif explanation.denied is None and treatment.provider is not None:
-        if request.token_agent and not any(pool.keys for pool in providers[treatment.provider].pools()):
+        has_key = any(pool.keys for pool in providers[treatment.provider].pools())
+        is_named = bool(request.token_agent) or any(name.decode() in request.headers for name in CREDENTIAL_HEADERS)
+        if request.token_agent and not has_key:
             denied = rejection_text(Reason.DENIED, "key", provider=treatment.provider)
-        elif is_admin(request.path) and not treatment.is_allowed_by_rule:
+        elif treatment.is_allowed_by_rule:
+            pass
+        elif is_admin(request.path):
             denied = rejection_text(Reason.DENIED, "admin", path=request.path)
+        elif has_key and not request.apis and request.path and not is_named:
+            denied = rejection_text(Reason.NO_PROVIDER, "key", path=request.path, quoted=quote(request.path))
     return explanation if denied is None else attrs.evolve(explanation, denied=denied, bounds=())
 
 

@@ -310,6 +310,28 @@ def test_a_path_that_administers_an_account_is_explained_as_the_proxy_answers(
 
 
 @pytest.mark.parametrize(
+    ("words", "rule", "verdict"),
+    [
+        (["path=/favicon.ico"], "", "denied"),
+        (["path=/favicon.ico"], 'rule open when path == "/favicon.ico" { allow }', "admitted"),
+        (["path=/tokenize", "header.authorization=mine"], "", "admitted"),
+        (["path=/tokenize", "token=ci"], "", "admitted"),
+        (["path=/v1/news"], "", "admitted"),
+        ([], "", "admitted"),
+    ],
+)
+def test_a_path_of_no_api_is_explained_as_the_proxy_answers(
+    run: Run, folder: Path, words: list[str], rule: str, verdict: str
+) -> None:
+    (folder / "team.hmp").write_text(f"provider anthropic {{ key env(K) }}\nagent ci {{ token env(CI) }}\n{rule}\n")
+
+    text = run("explain", "team.hmp", *words).stdout
+
+    assert text.splitlines()[0].split()[1].rstrip(":") == verdict
+    assert ("unknown API path" in text) is (verdict == "denied")
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (["agent=ci", "path=/v1/messages"], "provider `anthropic` has no `key`"),

@@ -199,6 +199,46 @@ async def test_the_rule_that_the_answer_names_lets_the_call_through(target: byte
     assert after.status == 200
 
 
+NOBODYS = [b"/favicon.ico", b"/robots.txt", b"/apple-touch-icon-120x120.png", b"/.env", b"//favicon.ico", b'/a"\\b%0a']
+"""Paths of no API, as browsers and crawlers ask for them."""
+
+
+@pytest.mark.parametrize("target", NOBODYS)
+async def test_the_key_is_not_used_for_what_is_no_call_of_an_api(target: bytes, autojump_clock: object) -> None:
+    browser = [(b"accept", b"image/*"), (b"cookie", b"a=1"), (b"authorization", b"")]
+    async with house(compiled(POLICY), secrets=SECRETS) as opened:
+        lost = await opened.ask(method="GET", target=target, headers=browser, body=())
+
+        assert opened.provider.requests == []
+        assert [record.reason for record in opened.records] == [Reason.NO_PROVIDER]
+    assert (lost.status, lost.header(b"x-hivemind-reason")) == (404, b"no-provider")
+    rule = lost.error["error"]["message"].split("`")[3]
+    async with house(compiled(f"{POLICY}\n{rule}"), secrets=SECRETS) as opened:
+        allowed = await opened.ask(method="GET", target=target, headers=browser, body=())
+
+        assert KEY.encode() in dict(opened.provider.requests[0].headers).values()
+    assert allowed.status == 200
+
+
+@pytest.mark.parametrize(
+    ("policy", "target", "headers"),
+    [
+        (POLICY, b"/tokenize", [(b"authorization", b"Bearer mine")]),  # of a client of an API that we do not know
+        (POLICY, b"/tokenize?key=mine", []),
+        (POLICY, b"/v1/news", []),  # a new endpoint
+        (POLICY.replace("; key env(KEY)", ""), b"/metrics", []),  # there is no key to spend
+    ],
+)
+async def test_calls_on_paths_that_we_do_not_know_are_forwarded(
+    policy: str, target: bytes, headers: list[tuple[bytes, bytes]], autojump_clock: object
+) -> None:
+    async with house(compiled(policy), secrets=SECRETS) as opened:
+        agent = await opened.ask(method="GET", target=target, headers=headers)
+
+        assert len(opened.provider.requests) == 1
+    assert agent.status == 200
+
+
 @pytest.mark.parametrize(
     "target", [b"/@a%20b/v1/messages", b"/@/v1/messages", b"/@ci/@ci/v1/messages", b"/@" + b"n" * 65]
 )
