@@ -1,5 +1,7 @@
 """Dialects: one file and one record for each API of providers. Data and pure functions."""
 
+from .base_urls import has_version as has_version
+from .base_urls import is_version as is_version
 from .credentials import CREDENTIAL_HEADERS as CREDENTIAL_HEADERS
 from .credentials import CREDENTIAL_PARAMETERS as CREDENTIAL_PARAMETERS
 from .credentials import credential_header as credential_header

@@ -67,6 +67,8 @@ class Dialect:
     # Configuration
     base_url: str | None = None
     """Base URL of its one provider. A provider of the dialect's name then needs neither `api` nor `base`."""
+    version_in_base: bool = False
+    """True if the base URLs of its SDKs have the version: `/v1` of a call is that of the base URL, or stands for it."""
     key_variables: tuple[str, ...] = ()
     """Environment variables in which its SDKs look for a key, the preferred one first."""
     usual_path: str

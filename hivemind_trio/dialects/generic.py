@@ -18,6 +18,7 @@ def _keep_alive(path: str, query: str, model: str, headers: Mapping[str, str]) -
 
 GENERIC: Final = Dialect(
     api=Api.GENERIC,
+    version_in_base=True,
     usual_path=CHAT_PATH,
     compatible_with={Api.ANTHROPIC: 3, Api.OPENAI: 2},
     error=error,

@@ -54,6 +54,7 @@ MISTRAL: Final = Dialect(
     telemetry_name="mistral_ai",
     base_url="https://api.mistral.ai",
     key_variables=("MISTRAL_API_KEY",),
+    version_in_base=True,
     usual_path=CHAT_PATH,
     usual_model="mistral-large-latest",
     shared_path="/v1/fim/completions",

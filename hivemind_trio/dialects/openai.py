@@ -195,6 +195,7 @@ OPENAI: Final = Dialect(
     api=Api.OPENAI,
     base_url="https://api.openai.com",
     key_variables=("OPENAI_API_KEY",),
+    version_in_base=True,
     usual_path=CHAT_PATH,
     usual_model="gpt-4.1",
     endpoints=(

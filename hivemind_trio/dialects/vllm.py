@@ -14,6 +14,7 @@ from .openai import CHAT_PATH, SIMULATED, error, error_event, keep_alive
 
 VLLM: Final = Dialect(
     api=Api.VLLM,
+    version_in_base=True,
     usual_path=CHAT_PATH,
     compatible_with={Api.ANTHROPIC: 1, Api.OPENAI: 1},
     error=error,

@@ -420,7 +420,7 @@ PROVIDER: Final[Mapping[str, Setting]] = {
     ),
     "base": Setting(
         args=(_slot(Type.URL),),
-        doc="Base URL, to which calls append their paths; a version at its end (`.../api/v1`) is not sent twice. "
+        doc="Base URL as the SDKs of its API take it: a version in it (`.../api/v1`) is not sent twice. "
         "Not needed for the same names.",
     ),
     "key": Setting(

@@ -71,6 +71,8 @@ class UpstreamRequest:
     headers: Headers = attrs.field(repr=False)
     body: Text = attrs.field(repr=False)
     timeouts: Timeouts
+    version_in_base: bool = False
+    """True if a version in the base URL is in place of that in the target."""
     metered: bool = True
     """True if its usage counts: it is a generation."""
     may_be_array: bool = False
@@ -118,6 +120,7 @@ async def fetch(
             body=outgoing.body,
             timeouts=outgoing.timeouts,
             may_send=may_send,
+            version_in_base=outgoing.version_in_base,
         ) as response:
             status = response.status
             words = _words(response.headers)

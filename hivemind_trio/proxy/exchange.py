@@ -9,7 +9,7 @@ from typing import Any, Final, final
 import attrs
 import trio
 
-from hivemind_trio.dialects import DIALECTS, KeepAlive
+from hivemind_trio.dialects import DIALECTS, KeepAlive, dialect_of
 from hivemind_trio.listen import Receive, Send
 from hivemind_trio.model import REJECTIONS, Api, Decision, Outcome, Reason, Request, Usage, rejection_text
 from hivemind_trio.policy import PlanOverage, ProviderSettings, WhileOpen, quote
@@ -369,6 +369,7 @@ class Exchange:
             headers=headers,
             body=body,
             timeouts=grant.timeouts or provider.timeouts,
+            version_in_base=all(dialect_of(api).version_in_base for api in (provider.api, self._api())),
             metered=self.asked.generates,
             may_be_array=self.asked.stream and any(DIALECTS[api].streams_arrays for api in self.asked.apis),
             attempt=grant.attempt,

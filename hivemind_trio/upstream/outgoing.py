@@ -17,6 +17,8 @@ import attrs
 import h11
 import httpx2
 
+from hivemind_trio.dialects import has_version, is_version
+
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 _PORTS: Final = {"http": 80, "https": 443}
@@ -29,12 +31,8 @@ _LEGAL_BLOCK: Final = re.compile(rb"(?:" + _NOT_OURS + TOKEN + rb": [^\x00\r\n\v
 _LEGAL_METHOD: Final = re.compile(TOKEN)
 _LEGAL_TARGET: Final = re.compile(rb"/[\x21-\x7e]*")
 
-_VERSION_LAST: Final = re.compile(rb".*/(v\d+(?:(?:alpha|beta)\d*)?)")
-_OTHER_VERSION: Final = re.compile(rb"/v\d+")
-_OF_OPENAI: Final = re.compile(
-    rb"/v1(/(?:chat/completions|completions|responses|embeddings|models|audio|images|moderations)(?:[/?].*)?)"
-)
-"""Paths that clients append to a base URL that has the version already."""
+_FIRST_VERSION: Final = b"/v1"
+"""Version that clients of OpenAI's API have in their base URLs: the proxy's."""
 
 _BODY_EXPECTED: Final = frozenset({b"POST", b"PUT", b"PATCH", b"QUERY"})
 
@@ -66,6 +64,8 @@ class Base:
     prefix: bytes
     """Path before every target, without a trailing slash."""
     url: httpx2.URL
+    has_version: bool = False
+    """True if the path has a version."""
     versions: tuple[bytes, ...] = ()
     """Ends of the path that a target may begin with: those with the version that the path ends with."""
 
@@ -86,26 +86,27 @@ class Base:
             url = httpx2.URL(f"{parts.scheme}://{parts.netloc}")
         except httpx2.InvalidURL as exc:
             raise ValueError(f"not a base URL: {exc}") from exc
-        return cls(origin_of(url), url.netloc, prefix, url, _versions(prefix))
+        return cls(origin_of(url), url.netloc, prefix, url, has_version(text), _versions(prefix))
 
-    def joined(self, target: bytes) -> bytes:
+    def joined(self, target: bytes, *, version_in_base: bool = False) -> bytes:
         """Return a path behind this base URL; the version at the end of the base is not said twice.
 
-        SDKs have the version in their base URLs (`https://openrouter.ai/api/v1`), and paths of ours have one as well.
-        A base that ends with another number (`.../paas/v4`) has it in place of the `/v1` of OpenAI's clients, which
-        take bases with a version; a gateway's own version before Anthropic's paths stays what it is.
+        Args:
+            version_in_base: SDKs of the call's API have the version in their base URLs. One with a version, wherever
+                it stands (`.../paas/v4`, `.../v1beta/openai`), is then in place of the `/v1` of the call, which is
+                that of the proxy's own base URL.
         """
         for end in self.versions:
             if target.startswith(end) and target[len(end) : len(end) + 1] in (b"", b"/", b"?"):
                 return self.prefix + target[len(end) :]
-        if self.versions and _OTHER_VERSION.fullmatch(self.versions[-1]) and (call := _OF_OPENAI.fullmatch(target)):
-            return self.prefix + call[1]
+        if version_in_base and self.has_version and target.startswith(_FIRST_VERSION + b"/"):
+            return self.prefix + target.removeprefix(_FIRST_VERSION)
         return self.prefix + target
 
 
 def _versions(prefix: bytes) -> tuple[bytes, ...]:
     """Return the ends of a path that begin with a segment, the longest first; none if no version is its last one."""
-    if not _VERSION_LAST.fullmatch(prefix):
+    if not is_version(prefix.decode().rpartition("/")[2]):
         return ()
     return tuple(prefix[at:] for at, byte in enumerate(prefix) if byte == ord("/"))
 

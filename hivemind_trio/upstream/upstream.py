@@ -89,18 +89,20 @@ class Upstream:
         body: bytes | bytearray,
         timeouts: Timeouts = UNBOUNDED,
         may_send: Callable[[], bool] | None = None,
+        version_in_base: bool = False,
     ) -> AsyncIterator[UpstreamResponse]:
         """Send one request; the context is the response, and leaving it ends the exchange, read or not.
 
         Args:
-            base: An absolute URL; its path is put before the target as it stands.
-            target: Path and query as the provider shall see them, not a byte changed.
+            base: An absolute URL; its path is put before the target.
+            target: Path and query of the call; a version that the base URL has as well is not said twice.
             headers: End-to-end headers only. `Host` and `Content-Length` are set here.
             timeouts: `connect` until there is a connection, `first-byte` from then until the response's head, or until
                 the caller says `opened` if it has said `opening`, `idle` from one piece to the next unless the caller
                 says `pause`, `total` for all of it and what the caller does within the context.
                 Without them the caller sees to it that it ends.
             may_send: Asked once there is a connection, right before the request is written; None: it may be sent.
+            version_in_base: As in `Base.joined`.
 
         Raises:
             UpstreamError: And nothing else that has to do with the provider. A deadline ends what the caller does
@@ -109,7 +111,7 @@ class Upstream:
         """
         attempt = AttemptDeadlines(timeouts, may_send)
         with attempt.scope:
-            exchange = await self._begin(base, method, target, headers, body, attempt)
+            exchange = await self._begin(base, method, target, headers, body, attempt, version_in_base=version_in_base)
             attempt.headed()
             self._reached.add(base)
             try:
@@ -136,6 +138,8 @@ class Upstream:
         headers: Headers,
         body: bytes | bytearray,
         attempt: AttemptDeadlines,
+        *,
+        version_in_base: bool,
     ) -> UpstreamExchange:
         try:
             place = parse_base(base)
@@ -143,7 +147,8 @@ class Upstream:
             raise UpstreamError(UpstreamErrorKind.CONNECT, f"connect: {exc}", sent=False) from exc
         if not target.startswith(b"/"):
             raise UpstreamError(UpstreamErrorKind.PROTOCOL, "protocol: a target begins with `/`", sent=False)
-        outgoing = OutgoingRequest(place, method.encode(), place.joined(target), headers, body)
+        path = place.joined(target, version_in_base=version_in_base)
+        outgoing = OutgoingRequest(place, method.encode(), path, headers, body)
         try:
             if isinstance(self._transport, PoolTransport):
                 return await self._transport.begin(outgoing, attempt)

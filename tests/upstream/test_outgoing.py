@@ -75,7 +75,7 @@ def test_a_base_is_taken_apart(text: str, origin: Origin, authority: bytes, pref
 
 @pytest.mark.parametrize(
     ("base", "target", "sent"),
-    [
+    [  # for APIs whose SDKs have the version in their base URLs
         ("", b"/v1/messages?beta=true", b"/v1/messages?beta=true"),
         ("/v1", b"/v1/chat/completions", b"/v1/chat/completions"),
         ("/v1/", b"/v1?x", b"/v1?x"),
@@ -84,16 +84,33 @@ def test_a_base_is_taken_apart(text: str, origin: Origin, authority: bytes, pref
         ("/openai/v1", b"/openai/v1/responses", b"/openai/v1/responses"),
         ("/openai/v1", b"/openai/deployments/d/completions", b"/openai/v1/openai/deployments/d/completions"),
         ("/v1beta", b"/v1beta/models/m:generateContent", b"/v1beta/models/m:generateContent"),
-        ("/v1beta", b"/v1/models", b"/v1beta/v1/models"),
+        ("/v1beta", b"/v1/models", b"/v1beta/models"),
         ("/v1", b"/v1beta/models", b"/v1/v1beta/models"),
+        ("/v1beta/openai", b"/v1/chat/completions", b"/v1beta/openai/chat/completions"),
+        ("/v1beta/openai/", b"/v1/files", b"/v1beta/openai/files"),
+        ("/v1beta/openai", b"/v1", b"/v1beta/openai/v1"),
         ("/api/paas/v4", b"/v1/chat/completions", b"/api/paas/v4/chat/completions"),
         ("/api/paas/v4", b"/v1/models?limit=2", b"/api/paas/v4/models?limit=2"),
-        ("/api/v2", b"/v1/messages", b"/api/v2/v1/messages"),
-        ("/api/v2", b"/v1/modelsx", b"/api/v2/v1/modelsx"),
+        ("/api/v2", b"/v10/models", b"/api/v2/v10/models"),
         ("/v1", b"/v10/chat", b"/v1/v10/chat"),
-        ("/v1/acct/openai", b"/v1/chat/completions", b"/v1/acct/openai/v1/chat/completions"),
+        ("/v1/acct/openai", b"/v1/chat/completions", b"/v1/acct/openai/chat/completions"),
         ("/apiv1", b"/v1/chat", b"/apiv1/v1/chat"),
+        ("/llm", b"/v1/chat/completions", b"/llm/v1/chat/completions"),
     ],
 )
-def test_the_version_at_the_end_of_a_base_is_said_once(base: str, target: bytes, sent: bytes) -> None:
+def test_a_version_in_a_base_is_said_once(base: str, target: bytes, sent: bytes) -> None:
+    assert Base.parse(f"https://api.example.com{base}").joined(target, version_in_base=True) == sent
+
+
+@pytest.mark.parametrize(
+    ("base", "target", "sent"),
+    [
+        ("/v1", b"/v1/messages", b"/v1/messages"),
+        ("/v1beta", b"/v1beta/models/m:generateContent", b"/v1beta/models/m:generateContent"),
+        ("/v1beta", b"/v1/models", b"/v1beta/v1/models"),
+        ("/api/v2", b"/v1/messages", b"/api/v2/v1/messages"),
+        ("/v1/acct/anthropic", b"/v1/messages", b"/v1/acct/anthropic/v1/messages"),
+    ],
+)
+def test_other_paths_lose_only_a_version_that_ends_the_base(base: str, target: bytes, sent: bytes) -> None:
     assert Base.parse(f"https://api.example.com{base}").joined(target) == sent

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Final
 from urllib.parse import urlsplit
 
-from hivemind_trio.dialects import DIALECTS
+from hivemind_trio.dialects import DIALECTS, has_version, is_version
 from hivemind_trio.model import Api
 from hivemind_trio.policy.compile.binder import SymbolTable
 from hivemind_trio.policy.compile.lowering import provider_api
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Fix
-
-_VERSION: Final = re.compile(r"v\d+(?:(?:alpha|beta)\d*)?")
 
 
 def check_bases(declarations: SymbolTable, report: DiagnosticCollector) -> None:
@@ -49,9 +46,8 @@ def _said_twice(api: Api, path: str) -> str:
         if any(re.fullmatch(one.pattern, end) for one in known):
             return end
     first = "/" + dialect.usual_path.split("/")[1]
-    if not ends or _VERSION.fullmatch(first[1:]):
+    if not ends or is_version(first[1:]):
         return ""
     if ends[-1] == first:
         return first
-    has_version = any(_VERSION.fullmatch(segment) for segment in dialect.usual_path.split("/"))
-    return ends[-1] if _VERSION.fullmatch(ends[-1][1:]) and not has_version else ""
+    return ends[-1] if is_version(ends[-1][1:]) and not has_version(dialect.usual_path) else ""

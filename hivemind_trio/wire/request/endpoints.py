@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import attrs
 
-from hivemind_trio.dialects import DIALECTS, PROBE_PATHS, V1_PATHS, speakers
+from hivemind_trio.dialects import DIALECTS, PROBE_PATHS, V1_PATHS, has_version, speakers
 from hivemind_trio.model import Api
 
 
@@ -78,10 +78,10 @@ def base_url_hint(path: str, bases: Iterable[str]) -> str:
     """Return what is wrong with a client's base URL where its path shows it; empty: nothing is.
 
     Args:
-        bases: Where the providers are: behind one that ends with a version, a path without one is right.
+        bases: Where the providers are: behind one that has a version, a path without one is right.
     """
     bare = _bare(path)
-    if any(_VERSIONED.search(base) for base in bases):
+    if any(map(has_version, bases)):
         return ""
     if twice := _TWICE.match(bare):
         return f"the client adds `{twice[2]}` to its base URL: take `{twice[1]}` off the base URL"
@@ -93,7 +93,6 @@ def base_url_hint(path: str, bases: Iterable[str]) -> str:
 METHODS_REJECTED: Final = frozenset({"CONNECT", "TRACE", "TRACK"})
 """Methods that are forwarded to no provider."""
 
-_VERSIONED: Final = re.compile(r"/v\d+$")
 _TWICE: Final = re.compile(r"((?:/v1(?:beta)?)+)(/v1(?:beta)?)(?=/|$)")
 """The end of a base URL, and the version that its client adds."""
 _BARE_CALL: Final = re.compile(r"/(?:messages|chat/completions|completions|responses|embeddings)")
