@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -103,7 +104,7 @@ FEATURES: Final[dict[str, list[Part]]] = {
         (PlanGate, "opens_ns", lambda _self, now_ns: now_ns),
         (PlanGate, "reason", lambda *_: Reason.NONE),
     ],
-    "plan_refusals": [(PlanRefusals, "get", _nothing)],
+    "plan_refusals": [(PlanRefusals, "get", _nothing), (PlanRefusals, "of_reset", _nothing)],
     "limits_of_accounts": [(LimitGroup, "_of_account", lambda self, *_: self._quotas)],
     "limits_of_agents": [(AgentWindowTable, "of", _nothing)],
     "accounts": [(routing, "choose", _first_account)],
@@ -156,12 +157,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("features", nargs="*", choices=[*FEATURES, []], metavar="FEATURE", help=", ".join(FEATURES))
     parser.add_argument("--all", action="store_true", help="run all tests of these folders: " + ", ".join(EVERYTHING))
+    parser.add_argument("--jobs", type=int, default=2, help="features at a time")
     options = parser.parse_args()
+    features = options.features or [*FEATURES]
     unnoticed = 0
-    for feature in options.features or FEATURES:
-        found = failing(feature, EVERYTHING if options.all else [f"{TESTS}::test_{feature}"])
-        unnoticed += not found
-        print(f"{feature:21} {len(found)} failed: {found[0]}" if found else f"{feature:21} NOBODY NOTICES", flush=True)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        tests = (EVERYTHING if options.all else [f"{TESTS}::test_{feature}"] for feature in features)
+        for feature, found in zip(features, pool.map(failing, features, tests), strict=True):
+            unnoticed += not found
+            said = f"{len(found)} failed: {found[0]}" if found else "NOBODY NOTICES"
+            print(f"{feature:24} {said}", flush=True)
     return 1 if unnoticed else 0
 
 
