@@ -5,6 +5,7 @@ from .base_urls import is_version as is_version
 from .credentials import CREDENTIAL_HEADERS as CREDENTIAL_HEADERS
 from .credentials import CREDENTIAL_PARAMETERS as CREDENTIAL_PARAMETERS
 from .credentials import credential_header as credential_header
+from .credentials import credential_places as credential_places
 from .dialect import Dialect as Dialect
 from .dialect import EndpointPattern as EndpointPattern
 from .dialect import KeepAlive as KeepAlive

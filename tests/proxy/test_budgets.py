@@ -111,6 +111,34 @@ async def test_neither_a_connection_nor_a_name_nor_a_session_is_a_new_budget(
     assert elsewhere.status == 200
 
 
+@pytest.mark.parametrize("target", [b"/v1/messages", b"/v1/chat/completions", b"/v1beta/models/m:generateContent"])
+async def test_a_second_credential_is_no_new_budget(target: bytes, autojump_clock: MockClock) -> None:
+    policy = compiled(
+        PROVIDER
+        + 'provider o { api openai; base "http://127.0.0.1:9" }\n'
+        + 'provider g { api gemini; base "http://127.0.0.1:9" }\n'
+        + "budget each per agent { requests 2/hour }"
+    )
+    own: dict[bytes, tuple[bytes, bytes]] = {
+        b"/v1/messages": (b"x-api-key", b"own"),
+        b"/v1/chat/completions": (b"authorization", b"Bearer own"),
+    }
+    places = [b"x-api-key", b"authorization", b"api-key", b"x-goog-api-key"]
+    async with house(policy) as opened:
+        statuses = [
+            (
+                await opened.ask(
+                    target=target + b"?key=%d" % number,
+                    headers=[own.get(target, (b"x-goog-api-key", b"own")), (place, b"Bearer %d" % number)],
+                    body=body_of(),
+                )
+            ).status
+            for number, place in enumerate(places)
+        ]
+
+    assert statuses == [200, 200, 429, 429]
+
+
 async def test_each_header_metadata_value_and_session_has_a_share(autojump_clock: MockClock) -> None:
     policy = compiled(
         PROVIDER
@@ -160,6 +188,10 @@ async def test_an_unproven_caller_does_not_spend_what_another_one_claims_too(aut
         (("2001:db8:0:1::1", 1), ("2001:db8:0:2::1", 1), False),
         (("fe80::1%eth0", 1), ("fe80::2%eth0", 1), True),
         (None, None, True),
+        (("127.0.0.1", 1), ("127.99.0.7", 1), True),
+        (("127.0.0.1", 1), ("::1", 1), True),
+        (("::ffff:127.0.0.2", 1), ("::1", 1), True),
+        (("::1", 1), ("::2", 1), False),
     ],
 )
 def test_a_caller_is_counted_by_what_one_host_has_of_addresses(

@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, final
 from urllib.parse import unquote_to_bytes
 
 import attrs
 
-from hivemind_trio.dialects import CREDENTIAL_HEADERS, CREDENTIAL_PARAMETERS
-from hivemind_trio.model import SecretRef, shown_credential
+from hivemind_trio.dialects import CREDENTIAL_HEADERS, CREDENTIAL_PARAMETERS, credential_places
+from hivemind_trio.model import Api, SecretRef, shown_credential
 from hivemind_trio.policy import Clue, Program
 
 from .header_filter import Headers
 
+_THIS_MACHINE: Final = "127.0.0.1"
 _PREFIX: Final = re.compile(rb"/@([A-Za-z0-9._~-]{1,64})(?=/|$)")
 
 SESSION_HEADERS: Final = (
@@ -60,30 +61,65 @@ class Credential:
         return hashlib.blake2b(self.value, key=key, digest_size=16).hexdigest()
 
 
-def credential(headers: Mapping[bytes, bytes], query: bytes) -> Credential | None:
-    """Return the first credential of a request, in any of the places where SDKs put one; None without any."""
-    return next(_presented([(name, headers[name]) for name in CREDENTIAL_HEADERS if name in headers], query), None)
+def credential(
+    headers: Mapping[bytes, bytes], query: bytes, apis: Callable[[], Iterable[Api]] = tuple
+) -> Credential | None:
+    """Return the credential of a request, in any of the places where SDKs put one; None without any.
+
+    Args:
+        apis: Returns the dialects of its path, likeliest first; of several credentials it is what their providers read.
+    """
+    presented = list(_presented([(name, headers[name]) for name in CREDENTIAL_HEADERS if name in headers], query))
+    if len(presented) > 1:
+        places = {place: number for number, place in reversed([*enumerate(credential_places(apis()))])}
+        presented.sort(key=lambda one: places.get(one[0], len(places)))
+    return presented[0][1] if presented else None
 
 
-def _presented(headers: Iterable[tuple[bytes, bytes]], query: bytes) -> Iterator[Credential]:
+def _presented(headers: Iterable[tuple[bytes, bytes]], query: bytes) -> Iterator[tuple[bytes, Credential]]:
+    """Yield the header or parameter and the credential in it."""
     for name, value in headers:
-        lower = name.lower()
-        if lower not in CREDENTIAL_HEADERS or not value:
-            continue
-        if lower == b"authorization":
-            scheme, _, rest = value.partition(b" ")
-            value = rest.strip() if scheme.lower() == b"bearer" else value
-        yield Credential(value)
+        found = _of_header(name, value)
+        if found is not None:
+            yield name.lower(), found
     for part in query.split(b"&"):
-        name, _, value = part.partition(b"=")
-        if name in CREDENTIAL_PARAMETERS and value:
-            yield Credential(unquote_to_bytes(value))
+        name, found = _of_parameter(part)
+        if found is not None:
+            yield name, found
+
+
+def _of_header(name: bytes, value: bytes) -> Credential | None:
+    """Return the credential in a header; None: it has none."""
+    lower = name.lower()
+    if lower not in CREDENTIAL_HEADERS or not value:
+        return None
+    if lower == b"authorization":
+        scheme, _, rest = value.replace(b"\t", b" ").partition(b" ")
+        value = rest.strip() if scheme.lower() == b"bearer" else value
+    return Credential(value)
+
+
+def _of_parameter(part: bytes) -> tuple[bytes, Credential | None]:
+    """Return the name of a parameter of the query, decoded, and the credential in it; None: it has none."""
+    name, _, value = part.partition(b"=")
+    if b"%" in name:
+        name = unquote_to_bytes(name)
+    return name, Credential(unquote_to_bytes(value)) if name in CREDENTIAL_PARAMETERS and value else None
 
 
 def without_key(query: bytes) -> bytes:
     """Return a query without the parameters that carry credentials; the rest byte for byte."""
-    parts = [part for part in query.split(b"&") if part.partition(b"=")[0] not in CREDENTIAL_PARAMETERS]
+    parts = [part for part in query.split(b"&") if _of_parameter(part)[0] not in CREDENTIAL_PARAMETERS]
     return b"&".join(parts)
+
+
+def with_one_credential(headers: Headers, query: bytes, counted: Credential) -> tuple[Headers, bytes]:
+    """Return headers and query without any credential but this one.
+
+    The provider decides which of several it reads. Budgets and plans count by one, so no other goes upstream.
+    """
+    kept = [(name, value) for name, value in headers if _of_header(name, value) in (None, counted)]
+    return kept, b"&".join(part for part in query.split(b"&") if _of_parameter(part)[1] in (None, counted))
 
 
 @final
@@ -106,7 +142,7 @@ class Tokens:
         if not self._agents:
             return None
         # The key is a digest, so how long the look-up takes says nothing about a token.
-        names = (self._agents.get(one.digest) for one in _presented(headers, query))
+        names = (self._agents.get(one.digest) for _, one in _presented(headers, query))
         return next((name for name in names if name is not None), None)
 
 
@@ -131,14 +167,19 @@ def _session(headers: Mapping[str, str]) -> str | None:
 
 
 def network(peer: tuple[str, int] | None) -> str:
-    """Return what a caller is counted by: an IPv4 address, or the first 64 bits of an IPv6 one."""
+    """Return what a caller is counted by: an IPv4 address, or the first 64 bits of an IPv6 one.
+
+    Every program of this machine may take any loopback address, so they count as one.
+    """
     if peer is None:
         return "local"
     host = peer[0].partition("%")[0]
     if ":" not in host:
-        return host
+        return _THIS_MACHINE if host.startswith("127.") else host
     address = ipaddress.IPv6Address(host)
     mapped = address.ipv4_mapped
+    if address.is_loopback or (mapped is not None and mapped.is_loopback):
+        return _THIS_MACHINE
     return str(mapped) if mapped is not None else str(ipaddress.IPv6Network((address, 64), strict=False))
 
 

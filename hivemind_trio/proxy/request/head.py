@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, final
 
 import attrs
 
 from hivemind_trio.listen import Scope
 from hivemind_trio.policy import Clue
+from hivemind_trio.wire import apis_of
 
 from .caller_identity import Credential, credential, split_prefix
 from .header_filter import Headers
@@ -45,6 +47,7 @@ class RequestHead:
         for name, value in headers:
             first.setdefault(name.lower(), value)
         query: bytes = scope["query_string"]
+        words = {name.decode("latin-1"): value.decode("latin-1") for name, value in first.items()}
         claims = {Clue.URL: prefix, Clue.HEADER: first.get(NAME_HEADER, b"").decode("latin-1")}
         client: Any = scope.get("client")
         return cls(
@@ -53,9 +56,9 @@ class RequestHead:
             query=query,
             headers=headers,
             first=first,
-            words={name.decode("latin-1"): value.decode("latin-1") for name, value in first.items()},
+            words=words,
             claims={clue: name for clue, name in claims.items() if name},
-            credential=credential(first, query),
+            credential=credential(first, query, partial(apis_of, path.decode("latin-1"), words)),
             peer=(client[0], client[1]) if client else None,
         )
 

@@ -11,8 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.policy import Clue, Program
-from hivemind_trio.proxy.request.caller_identity import caller, credential, job, split_prefix, without_key
+from hivemind_trio.proxy.request.caller_identity import (
+    Credential,
+    caller,
+    credential,
+    job,
+    split_prefix,
+    without_key,
+)
 from hivemind_trio.proxy.request.head import RequestHead
+from hivemind_trio.proxy.request.provider_credential import with_key
 from tests.proxy.house import compiled, env, house
 from tests.support.agent import Agent, Headers
 from tests.support.programs import agent as declared
@@ -173,15 +181,43 @@ def test_a_prefix_names_the_agent_and_is_taken_off(path: bytes, name: str | None
 # ---- whose credential goes upstream ----
 
 
-async def test_an_agent_s_own_credentials_pass_where_the_policy_has_no_key(autojump_clock: object) -> None:
-    headers = [(b"x-api-key", OWN.encode()), (b"Authorization", b"Bearer also-mine")]
+async def test_an_agent_s_own_credential_passes_where_the_policy_has_no_key(autojump_clock: object) -> None:
+    headers = [(b"x-api-key", OWN.encode()), (b"Authorization", b"Bearer  " + OWN.encode())]
     async with house(KEYLESS, secrets=SECRETS) as opened:
-        await opened.ask(target=b"/v1/messages?key=mine-too", headers=headers)
+        await opened.ask(target=b"/v1/messages?a=%20&key=" + OWN.encode(), headers=headers)
 
         (request,) = opened.provider.requests
         assert request.values(b"x-api-key") == [OWN.encode()]
-        assert request.values(b"authorization") == [b"Bearer also-mine"]
-        assert request.target == b"/v1/messages?key=mine-too"
+        assert request.values(b"authorization") == [b"Bearer  " + OWN.encode()]
+        assert request.target == b"/v1/messages?a=%20&key=" + OWN.encode()
+
+
+@pytest.mark.parametrize(
+    ("target", "headers", "counted"),
+    [
+        (b"/v1/messages", [(b"authorization", b"Bearer x"), (b"x-api-key", b"own")], b"own"),
+        (b"/v1/messages", [(b"x-api-key", b"own"), (b"X-Api-Key", b"x")], b"own"),
+        (b"/v1/messages?key=x", [(b"authorization", b"Bearer own")], b"own"),
+        (b"/v1/chat/completions", [(b"x-api-key", b"x"), (b"authorization", b"Bearer own")], b"own"),
+        (b"/v1/responses?key=x", [(b"api-key", b"x"), (b"authorization", b"bearer\town")], b"own"),
+        (b"/v1beta/models/m:generateContent?key=x", [(b"x-goog-api-key", b"own"), (b"x-api-key", b"y")], b"own"),
+        (b"/v1beta/models/m:generateContent?key=own&k%65y=y", [(b"authorization", b"Bearer x")], b"own"),
+        (b"/v1beta/models/m:generateContent?%6bey=own", [(b"x-api-key", b"x")], b"own"),
+        (b"/openai/deployments/m/chat/completions", [(b"authorization", b"Bearer x"), (b"api-key", b"own")], b"own"),
+    ],
+)
+def test_the_credential_that_is_counted_is_what_the_provider_reads_and_all_that_it_is_sent(
+    target: bytes, headers: Headers, counted: bytes
+) -> None:
+    head = RequestHead.of(Agent(target=target, headers=headers).scope())
+    sent, query = with_key(head, provider("p"), None)
+
+    assert head.credential == Credential(counted)
+    again = RequestHead.of(Agent(target=b"/v1/other?" + query, headers=sent).scope())
+    assert again.credential == Credential(counted)
+    assert not {b"x", b"y", b"Bearer x"} & {value for _, value in sent}
+    assert b"x" not in query
+    assert b"y" not in query.replace(b"key", b"").replace(b"%6bey", b"")
 
 
 async def test_a_policy_s_key_goes_in_their_place(autojump_clock: object) -> None:
@@ -213,6 +249,7 @@ async def test_no_secret_is_in_what_is_kept_of_a_call(autojump_clock: object) ->
         (b"key=x", b""),
         (b"key", b""),
         (b"a=1&key=x&b=%20&key=y", b"a=1&b=%20"),
+        (b"a=1&k%65y=x&%6B%65%79=y", b"a=1"),
         (b"keys=1&monkey=2", b"keys=1&monkey=2"),
         (b"&&a&&", b"&&a&&"),
     ],
