@@ -113,7 +113,10 @@ REJECTIONS: Final[Mapping[Reason, Rejection]] = {
     ),
     Reason.DEADLINE: _row(429, _RETRY, "deadline exceeded: the call waited {waited} in the queue because {wait}"),
     Reason.CLIENT_PATIENCE: _row(
-        429, _RETRY, "the call would wait about {wait} in the queue, longer than its client's timeout"
+        429,
+        _RETRY,
+        "the call would wait about {wait} in the queue, longer than its client's timeout",
+        plan="the call would wait up to {wait}, longer than its client's timeout, because {why}",
     ),
     Reason.HELD: _row(429, _FINAL, "held by the policy: {message}; the call can start in {wait}"),
     Reason.PLAN_RESERVE: _row(

@@ -109,17 +109,20 @@ def _hold(books: SchedulerState, waiter: WaitingCall, commands: list[Command]) -
 def _beyond_patience(books: SchedulerState, waiter: WaitingCall, wait_ns: int) -> tuple[Reject, int]:
     """Return the rejection of a call that would wait longer than its client does, and when it may come back.
 
-    When a plan opens is known, and not before then is it worth a retry; of a queue it is an estimate.
+    When a plan opens is known if the provider has told a reset, and not before then is it worth a retry; of a queue
+    it is an estimate.
     """
     plan = waiter.place.plan
     opens_ns = plan.opens_ns(books.now_ns) if plan is not None else 0
     if plan is not None and opens_ns - books.now_ns > (waiter.call.patience_ns or 0):
         closed, plan_ns = plan.reason(books.now_ns), opens_ns - books.now_ns
-        if closed is not Reason.PLAN_USED_UP:
+        if closed is Reason.PLAN_USED_UP:
+            books.lacks_plan(waiter.call, waiter.place)
+        if plan.is_told(books.now_ns):
             return rejection.plan_keeps(books, waiter, closed, plan_ns), opens_ns
-        books.lacks_plan(waiter.call, waiter.place)
-        return rejection.plan_used_up(books, waiter, plan_ns), opens_ns
-    message = rejection.wait_exceeds_client_timeout(wait_ns)
+        message = rejection.plan_ends_unknown(books, waiter, closed, plan_ns)
+    else:
+        message = rejection.wait_exceeds_client_timeout(wait_ns)
     return rejection.reject(books, waiter, Reason.CLIENT_PATIENCE, message, books.retry_after_ns(waiter, wait_ns)), 0
 
 

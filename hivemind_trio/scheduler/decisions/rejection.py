@@ -140,17 +140,22 @@ def billing_exhausted(
     )
 
 
-def plan_used_up(books: SchedulerState, waiter: WaitingCall, wait_ns: int) -> Reject:
-    """Return the rejection of a call that would wait too long for a plan to be renewed: as if it had been refused."""
-    message = _exhausted(waiter.place.pool.name, wait_ns)
-    return reject(books, waiter, Reason.PROVIDER_SPENT, message, wait_ns)
-
-
 def plan_keeps(books: SchedulerState, waiter: WaitingCall, reason: Reason, wait_ns: int) -> Reject:
-    """Return the rejection of a call that would wait too long for its part of a plan, with the time when it may go."""
+    """Return the rejection of a call that would wait too long for a plan, with the time when it may go.
+
+    One whose plan is used up is rejected as if its provider had refused it.
+    """
     pool, lane = waiter.place.pool, waiter.treatment.lane
+    if reason is Reason.PLAN_USED_UP:
+        return reject(books, waiter, Reason.PROVIDER_SPENT, _exhausted(pool.name, wait_ns), wait_ns)
     message = rejection_text(reason, provider=pool.name, lane=lane, wait=duration(wait_ns))
     return reject(books, waiter, reason, message, wait_ns)
+
+
+def plan_ends_unknown(books: SchedulerState, waiter: WaitingCall, reason: Reason, wait_ns: int) -> str:
+    """Return the message for a call that waits for a window whose reset its provider has not told."""
+    why = wait_of(waiter, reason, books.now_ns)
+    return rejection_text(Reason.CLIENT_PATIENCE, "plan", wait=duration(wait_ns), why=why)
 
 
 def insufficient_budget(short: InsufficientBudget, now_ns: int) -> tuple[str, int]:
@@ -205,12 +210,14 @@ def wait_of(waiter: WaitingCall, reason: Reason, now_ns: int) -> str:
         Reason.LANE_MAX: place.lane.slots.limit,
         Reason.AGENT_CONCURRENCY: place.agent.slots.limit,
     }
-    opens_ns = None
+    opens_ns, then = None, "it can start"
     if reason is Reason.HELD:
         opens_ns = waiter.held_until_ns
     elif reason in PLANS and place.plan is not None:
         opens_ns = place.plan.opens_ns(now_ns)
-    until = f"; it can start in {duration(opens_ns - now_ns)}" if opens_ns is not None and opens_ns > now_ns else ""
+        if not place.plan.is_told(now_ns):
+            then = "the provider does not say when the plan is renewed, and is asked again"
+    until = f"; {then} in {duration(opens_ns - now_ns)}" if opens_ns is not None and opens_ns > now_ns else ""
     text = wait_text(
         reason,
         provider=place.pool.name,

@@ -35,8 +35,8 @@ class PlanGate:
     lane: str
     account: str
     model: str
-    _opens: tuple[int, int, Reason] = attrs.field(default=(-1, 0, Reason.NONE), init=False)
-    """State when a reserve closed it: number of changes of the account, when it opens, and why."""
+    _kept_state: tuple[int, int, Reason, bool] = attrs.field(default=(-1, 0, Reason.NONE, True), init=False)
+    """The last state: number of changes of the account, when it opens, why it is closed, and if that time is told."""
 
     def opens_ns(self, now_ns: int) -> int:
         """Return when such a call may go as far as the plan is concerned: `now_ns` or later."""
@@ -46,19 +46,23 @@ class PlanGate:
         """Return why none goes now; `NONE`: the plan lets them go."""
         return self._state(now_ns)[1]
 
-    def _state(self, now_ns: int) -> tuple[int, Reason]:
-        """Return the latest time at which a window opens, and for what it is closed."""
-        changes, opens_ns, closed = self._opens
+    def is_told(self, now_ns: int) -> bool:
+        """Return False if the time at which it opens is no reset of the provider's, but when a call asks again."""
+        return self._state(now_ns)[2]
+
+    def _state(self, now_ns: int) -> tuple[int, Reason, bool]:
+        """Return the latest time at which a window opens, for what it is closed, and if its reset is told."""
+        changes, opens_ns, closed, is_told = self._kept_state
         if now_ns < opens_ns and changes == self.plans.changes(self.account):
-            return opens_ns, closed
-        at_ns, reason = now_ns, Reason.NONE
+            return opens_ns, closed, is_told
+        at_ns, reason, is_told = now_ns, Reason.NONE, True
         pays = self.settings.overage is PlanOverage.DENY and self.plans.pays(self.account)
         for window in self.plans.windows(self.account, self.model):
             opens_ns, closed = self._window(window, now_ns, pays=pays)
             if opens_ns > at_ns:
-                at_ns, reason = opens_ns, closed
-        self._opens = self.plans.changes(self.account), at_ns, reason
-        return at_ns, reason
+                at_ns, reason, is_told = opens_ns, closed, window.resets_ns is not None
+        self._kept_state = self.plans.changes(self.account), at_ns, reason, is_told
+        return at_ns, reason, is_told
 
     def _window(self, window: PlanWindowState, now_ns: int, *, pays: bool) -> tuple[int, Reason]:
         used, span = window.used_at(now_ns), window.span

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hivemind_trio.model import Outcome, PlanReading, PlanWindow, Reason, Usage
 from hivemind_trio.policy import MemoryFiles, Program, check
 from hivemind_trio.scheduler import AttemptResult, CallId, Grant, ResponseStarted
+from hivemind_trio.scheduler.plans.plan_gate import UNKNOWN_NS
 from tests.scheduler.driver import Driver
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import SECOND_NS, wish
@@ -32,7 +33,7 @@ rule fleet {{ lane batch }}
     return checked.program
 
 
-def reading(percent: int, *, left_ns: int = 2 * HOUR, name: str = "5h", overage: bool = False) -> PlanReading:
+def reading(percent: int, *, left_ns: int | None = 2 * HOUR, name: str = "5h", overage: bool = False) -> PlanReading:
     window = PlanWindow(name=name, used=percent * 10_000, window_ns=LENGTHS[name], resets_ns=left_ns)
     return PlanReading(windows=(window,), overage=overage)
 
@@ -186,6 +187,30 @@ def test_who_would_wait_too_long_for_a_used_up_plan_is_told_its_reset() -> None:
 
     assert refused.reason is Reason.PROVIDER_SPENT
     assert refused.retry_after_ns == 2 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        (RESERVE, "the rest of the plan of its account at provider `p` was reserved for other lanes than `batch`"),
+        ("plan { overage deny }", "the plan of its account at provider `p` was used up (`overage deny`)"),
+    ],
+)
+def test_no_reset_is_made_up_for_a_provider_that_tells_none(plan: str, why: str) -> None:
+    driver = Driver(policy(plan))
+    hear(driver, reading(100, left_ns=None))
+    driver.at(60 * SECOND_NS)
+
+    refused = driver.refusal(driver.ask(wish(), credential="a", patience_ns=100 * SECOND_NS))
+
+    assert refused.reason is Reason.CLIENT_PATIENCE, "one that SDKs try again"
+    assert refused.message == (
+        f"the call would wait up to 4 min, longer than its client's timeout, because {why}; the provider does not say "
+        "when the plan is renewed, and is asked again in 4 min"
+    )
+    waiting = ask(driver)
+    driver.at(UNKNOWN_NS)
+    assert driver.grant(waiting)
 
 
 def test_who_waits_for_a_plan_is_told_when_it_can_go() -> None:
