@@ -35,6 +35,8 @@ class PlanProvider:
     """When these windows begin anew, in seconds from an answer."""
     overage: bool = False
     """The account pays beyond its plan."""
+    never_pays: str = ""
+    """Why it cannot, as all answers tell; empty: they do not."""
     spent: set[str] = attrs.field(factory=set)
     """Credentials whose plan is used up; their calls are refused until `resets_s`."""
     limited: set[str] = attrs.field(factory=set)
@@ -161,7 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 answer = json.dumps(_message(model) | {"content": [{"type": "text", "text": "done"}]}).encode()
             kind = "text/event-stream" if stream else "application/json"
-            told = _plan_headers("allowed", self.plan.used, self.plan.resets_s)
+            told = self._told("allowed", self.plan.used, self.plan.resets_s)
             if self.plan.overage:
                 told["anthropic-ratelimit-unified-overage-in-use"] = "true"
             self._send(200, {"content-type": kind, **told}, answer)
@@ -171,8 +173,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self, left_s: float) -> None:
         error = {"type": "rate_limit_error", "message": self.plan.message}
         body = json.dumps({"type": "error", "error": error}).encode()
-        headers = {"retry-after": f"{max(1, round(left_s + 0.5))}", **_plan_headers("rejected", {"5h": 1.0}, left_s)}
+        headers = {"retry-after": f"{max(1, round(left_s + 0.5))}", **self._told("rejected", {"5h": 1.0}, left_s)}
         self._send(429, {"content-type": "application/json", **headers}, body)
+
+    def _told(self, status: str, used: dict[str, float], left_s: float) -> dict[str, str]:
+        told = _plan_headers(status, used, left_s)
+        if self.plan.never_pays:
+            told["anthropic-ratelimit-unified-overage-disabled-reason"] = self.plan.never_pays
+        return told
 
     def _send(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.send_response(status)

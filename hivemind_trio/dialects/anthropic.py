@@ -182,6 +182,7 @@ ANTHROPIC: Final = Dialect(
             whole=1,
             every_model=frozenset({"", "oi"}),  # `oi`: the week with what is paid beyond it
             overage=("anthropic-ratelimit-unified-overage-in-use",),
+            of_account=frozenset({"anthropic-ratelimit-unified-overage-disabled-reason"}),
         ),
         quota_words={
             Dimension.INPUT: r"input[ _-]?tokens?|request tokens|\bITPM\b",  # `of 30,000 input tokens per minute`

@@ -77,6 +77,9 @@ class PlanHeaders:
     """Headers of which one is `true` while the account pays beyond its plan."""
     credit: tuple[str, ...] = ()
     """Headers of which one is `true` if the account pays once a window is used up."""
+    of_account: frozenset[str] = frozenset()
+    """Headers of every answer that tell of the account and of no window. Its clients take a refusal with them for one
+    of the account, and not of the server."""
 
 
 @final

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, final
 
@@ -65,6 +65,9 @@ HEADER_TEXT_MAX: Final = 1_024
 
 KNOWN_AT_THE_END: Final = frozenset({b"x-hivemind-wait-ms", b"x-hivemind-attempts", b"x-hivemind-reason"})
 """Headers about the wait: a 200 that is given while the call waits does not have them."""
+
+OF_PLANS: Final = frozenset({Reason.PLAN_RESERVE, Reason.PLAN_PACE, Reason.PROVIDER_SPENT})
+"""Reasons of rejections that are about the plan of the call's account."""
 
 OVERAGE: Final = "this account now pays beyond its plan (`plan { overage warn }`)"
 
@@ -393,9 +396,11 @@ class Exchange:
         return attrs.evolve(request, tokens_counted=counted[0], counted_by=counted[1])
 
     async def _attempt(self, ticket: Ticket, outgoing: UpstreamRequest, outbox: Outbox) -> AttemptResult:
-        """Make one attempt; keep its answer if it says until when the account is used up."""
+        """Make one attempt; keep what it tells of the account, and all of it if it says until when that is used up."""
         of = self._account_model()
         ended = await fetch(self.upstream, outgoing, outbox, ticket.heard, ticket.may_send)
+        if of is not None and (head := outbox.head or outbox.held) is not None:
+            self.plan_refusals.note(of, head[1])
         if ended.outcome is Outcome.TERMINAL and ended.retry_after_ns and outbox.held is not None and of is not None:
             now_ns = self.engine.now_ns()
             kept = PlanRefusal(self._api(), *outbox.held, outbox.held_body, now_ns, now_ns + ended.retry_after_ns)
@@ -608,7 +613,9 @@ class Exchange:
                 for one in self.rules.program.providers.values()
             )
             message = f"{message}; providers: {names}" if names else message
-        await self._reject(reject.reason, message, reject.retry_after_ns)
+        of = self._account_model() if reject.reason in OF_PLANS else None
+        told = self.plan_refusals.told(of) if of is not None else []
+        await self._reject(reject.reason, message, reject.retry_after_ns, told)
 
     async def _reject_as_provider(self, kept: PlanRefusal) -> None:
         """Reject a call in the words of its provider, which has refused another of the same account."""
@@ -623,7 +630,9 @@ class Exchange:
         self.bytes_out = len(kept.body)
         await self.send({"type": "http.response.body", "body": kept.body})
 
-    async def _reject(self, reason: Reason, message: str, retry_after_ns: int | None = None) -> None:
+    async def _reject(
+        self, reason: Reason, message: str, retry_after_ns: int | None = None, told: Iterable[tuple[bytes, bytes]] = ()
+    ) -> None:
         self.rejected, self.reason = True, reason
         if self._committed:
             error = own_error(
@@ -632,7 +641,7 @@ class Exchange:
             await self._end_with_error(reason, error)
             return
         answer: Refusal = refusal(self._api(), reason, message, retry_after_ns, self.client)
-        await self._begin(answer.status, answer.headers)
+        await self._begin(answer.status, [*answer.headers, *told])
         body = b"" if self.head.method == "HEAD" else answer.body
         self.bytes_out = len(body)
         await self.send({"type": "http.response.body", "body": body})

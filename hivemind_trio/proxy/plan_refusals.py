@@ -1,4 +1,4 @@
-"""Refusals of providers for a plan that is used up, kept for the calls that the proxy rejects meanwhile.
+"""Words of providers about accounts, kept for the calls that the proxy rejects for their plans.
 
 Clients read the reset of their plan in the provider's own body and headers: Claude Code says "resets 10:13pm" of them
 and nothing of the kind of an answer of the proxy's own.
@@ -10,6 +10,7 @@ from typing import Final, final
 
 import attrs
 
+from hivemind_trio.dialects import IN_ORDER
 from hivemind_trio.model import Api
 
 from .request.header_filter import Headers
@@ -30,6 +31,12 @@ RELATIVE: Final = (b"retry-after", b"-reset-after-seconds")
 
 OF_THEN: Final = frozenset({b"date", b"age"})
 """Headers that tell of the answer's own time."""
+
+_PLANS: Final = tuple(prefix.encode() for dialect in IN_ORDER if (prefix := dialect.limits.plan_prefix) is not None)
+"""Beginnings of the names of headers by which an answer tells of a plan."""
+_OF_ACCOUNT: Final = frozenset(
+    name.encode() for dialect in IN_ORDER if dialect.limits.plan is not None for name in dialect.limits.plan.of_account
+)
 
 AccountModel = tuple[str, str, str]
 """Provider, account (empty: the provider's key) and the model that was sent."""
@@ -61,9 +68,11 @@ class PlanRefusal:
 @final
 @attrs.define(eq=False)
 class PlanRefusals:
-    """The last such answer of each account and model."""
+    """The last such answer of each account and model, and what the last answer told of each account."""
 
     _kept: dict[AccountModel, PlanRefusal] = attrs.field(factory=dict, init=False)
+    _told: dict[tuple[str, str], Headers] = attrs.field(factory=dict, init=False)
+    """Headers of the account in the last answer that told of its plan."""
 
     def keep(self, of: AccountModel, refusal: PlanRefusal) -> None:
         """Keep an answer, in place of the one before."""
@@ -73,6 +82,20 @@ class PlanRefusals:
         self._kept[of] = refusal
         if len(self._kept) > ACCOUNTS_MAX:
             del self._kept[next(iter(self._kept))]
+
+    def note(self, of: AccountModel, headers: Headers) -> None:
+        """Keep what an answer tells of its account; one that tells of no plan changes nothing."""
+        told = [(name, value) for name, value in headers if name.lower().startswith(_PLANS)]
+        if not told:
+            return
+        self._told.pop(of[:2], None)
+        self._told[of[:2]] = [(name, value) for name, value in told if name.lower() in _OF_ACCOUNT]
+        if len(self._told) > ACCOUNTS_MAX:
+            del self._told[next(iter(self._told))]
+
+    def told(self, of: AccountModel) -> Headers:
+        """Return the headers of its account for a refusal by the proxy that its plan is the reason of."""
+        return self._told.get(of[:2], [])
 
     def get(self, of: AccountModel, api: Api | None, now_ns: int) -> PlanRefusal | None:
         """Return the answer for a call of this API; None: there is none, or its account has been renewed since."""

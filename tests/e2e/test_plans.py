@@ -119,6 +119,35 @@ async def test_another_model_has_that_answer_too_where_overage_is_denied(tmp_pat
     assert 6_900 < int(ours.headers["retry-after"]) <= int(theirs.headers["retry-after"])
 
 
+def reserving(folder: Path, url: str) -> Path:
+    path = folder / "team.hmp"
+    plan = "reserve 30% of session for interactive"
+    path.write_text(
+        f'hmp 1\nprovider claude {{ api anthropic; base "{url}"; plan {{ {plan} }} }}\n'
+        "lane interactive { }\nlane batch { }\nrule all { lane batch }\n"
+    )
+    return path
+
+
+@pytest.mark.parametrize("never_pays", ["", "org_level_disabled"])
+async def test_a_refusal_for_a_reserve_tells_what_the_provider_tells_of_the_account(
+    never_pays: str, tmp_path: Path
+) -> None:
+    plan = PlanProvider(used={"5h": 0.85}, resets_s=7_000, never_pays=never_pays)
+    with providing(plan) as url:
+        async with serving("--policy", reserving(tmp_path, url)) as proxy:
+            await ask(proxy)
+            refused, other = await ask(proxy), await ask(proxy, "another")
+
+    name = "anthropic-ratelimit-unified-overage-disabled-reason"
+    assert (refused.status_code, refused.headers["x-hivemind-reason"]) == (429, "plan-reserve")
+    assert refused.headers.get(name, "") == never_pays
+    assert not any(one.startswith("anthropic-ratelimit-unified") for one in refused.headers if one != name), (
+        "the plan is not used up"
+    )
+    assert other.status_code == 200
+
+
 async def test_status_shows_the_plan_of_each_account(tmp_path: Path) -> None:
     with providing(PlanProvider(used={"5h": 0.93, "7d_opus": 0.61})) as url, own_runtime() as env:
         async with serving("--policy", policy(tmp_path, url), env=env) as proxy:
@@ -150,27 +179,43 @@ async def test_a_call_that_is_paid_beyond_the_plan_says_so(overage: str, said: b
     assert ("beyond its plan" in answer.headers.get("x-hivemind-warning", "")) is said
 
 
+async def claude_says(proxy: Proxy, home: Path) -> str:
+    """Run Claude Code with a login of its own; return its result."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "TZ": "UTC",
+        "ANTHROPIC_BASE_URL": proxy.url,
+        "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-x",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    }
+    command = [os.environ["HIVEMIND_TEST_CLAUDE"], "-p", "hello", "--output-format", "json"]
+    ended = await trio.run_process(command, env=environment, cwd=home, capture_stdout=True, check=False, stdin=b"")
+    return str(json.loads(ended.stdout)["result"])
+
+
 @pytest.mark.skipif("HIVEMIND_TEST_CLAUDE" not in os.environ, reason="HIVEMIND_TEST_CLAUDE is the path of Claude Code")
 async def test_claude_code_names_the_reset_of_the_plan(tmp_path: Path) -> None:
     plan = PlanProvider(spent={"sk-ant-oat01-x"}, resets_s=7_000)
-    said = []
     with providing(plan) as url:
         async with serving("--policy", policy(tmp_path, url)) as proxy:
-            environment = {
-                "PATH": os.environ["PATH"],
-                "HOME": str(tmp_path),
-                "TZ": "UTC",
-                "ANTHROPIC_BASE_URL": proxy.url,
-                "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-x",
-                "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            }
-            command = [os.environ["HIVEMIND_TEST_CLAUDE"], "-p", "hello", "--output-format", "json"]
-            for _ in range(2):
-                ended = await trio.run_process(
-                    command, env=environment, cwd=tmp_path, capture_stdout=True, check=False, stdin=b""
-                )
-                said.append(json.loads(ended.stdout)["result"])
+            said = [await claude_says(proxy, tmp_path) for _ in range(2)]
 
     assert plan.refused == 1, "the second was refused by the proxy"
-    assert re.fullmatch(r"You've hit your session limit · resets \d+(:\d\d)?[ap]m \(UTC\)", said[0])
+    assert re.fullmatch(r"You've hit your (?:session|5-hour) limit · resets \d+(:\d\d)?[ap]m \(UTC\)", said[0])
     assert said[1] == said[0]
+
+
+@pytest.mark.skipif("HIVEMIND_TEST_CLAUDE" not in os.environ, reason="HIVEMIND_TEST_CLAUDE is the path of Claude Code")
+async def test_claude_code_shows_a_refusal_for_a_reserve_in_the_words_of_the_proxy(tmp_path: Path) -> None:
+    plan = PlanProvider(used={"5h": 0.85}, resets_s=7_000, never_pays="org_level_disabled")
+    with providing(plan) as url:
+        async with serving("--policy", reserving(tmp_path, url)) as proxy:
+            said = [await claude_says(proxy, tmp_path) for _ in range(2)]
+
+    assert said[0] == "done"
+    assert re.fullmatch(
+        r"hivemind-trio: the rest of the plan of the call's account at provider `claude` is reserved for other lanes "
+        r"than `batch`; the call can start in 1 h \d\d min",
+        said[1],
+    ), said[1]

@@ -53,8 +53,29 @@ def test_one_that_names_a_reset_is_for_all_models_that_wait_for_it() -> None:
     assert kept.of_reset(asking, Api.OPENAI, 600 * S) is None
 
 
+def test_what_answers_tell_of_an_account_is_told_of_all_its_models_and_of_no_window() -> None:
+    never = (b"Anthropic-RateLimit-Unified-Overage-Disabled-Reason", b"org_level_disabled")
+    used = (b"anthropic-ratelimit-unified-5h-utilization", b"0.5")
+    kept = PlanRefusals()
+    kept.note(OF, [(b"date", b"now"), used, never])
+    other = ("claude", "a", "other")
+
+    assert kept.told(other) == [never]
+    assert kept.told(("claude", "b", "m")) == []
+    kept.note(OF, [(b"date", b"a gateway's own answer")])
+    assert kept.told(other) == [never]
+    kept.note(OF, [used])
+    assert kept.told(other) == [], "it pays now"
+
+
 def test_they_are_bounded() -> None:
     kept = PlanRefusals()
+    kept.note(OF, [(b"anthropic-ratelimit-unified-overage-disabled-reason", b"x")])
+    for number in range(ACCOUNTS_MAX):
+        kept.note(("claude", f"{number}", "m"), [(b"anthropic-ratelimit-unified-overage-disabled-reason", b"x")])
+    assert kept.told(OF) == []
+    assert kept.told(("claude", "0", "m")) != []
+
     kept.keep(OF, refusal())
     kept.keep(("claude", "long", "m"), refusal(b"x" * (BYTES_MAX + 1)))
     for number in range(ACCOUNTS_MAX):
