@@ -55,7 +55,10 @@ class Adapter:
         return bool(self.resume)
 
 
-_LIMIT: Final = r"(?i)\b429\b|rate.?limit|usage limit|session limit|weekly limit|quota (?:exceeded|exhausted)"
+_LIMIT: Final = (
+    r"(?i)\b429\b|rate.?limit|usage limit|\bhit your [^·]{1,40}\blimit\b|quota (?:exceeded|exhausted)"
+    r"|hivemind-trio: .*(?:can start|resets) in \d"
+)
 
 GENERIC: Final = Adapter(name="generic", environment=EVERY_CLIENT, limit=_LIMIT)
 

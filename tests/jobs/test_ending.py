@@ -45,9 +45,21 @@ def test_a_limit_that_was_got_over_is_not_why_it_failed() -> None:
 
 def test_without_a_proxy_of_its_own_the_output_counts() -> None:
     assert classify(CLAUDE, 1, RESULT, None, resumed=False).end is EndKind.LIMIT
-    said = "You've hit your session limit · resets 10:13pm\n"
-    assert classify(CLAUDE, 1, said, None, resumed=False).end is EndKind.LIMIT
-    assert classify(CLAUDE, 1, said, OK, resumed=False).end is EndKind.FAILED  # only a quotation
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "You've hit your session limit · resets 10:13pm",
+        "You've hit your 5-hour limit · resets 6:36am (UTC)",
+        "You've hit your weekly limit · resets Nov 30, 9am (UTC)",
+        "hivemind-trio: the rest of the plan of the call's account at provider `claude` is reserved for other lanes "
+        "than `batch`; the call can start in 1 h 56 min",
+    ],
+)
+def test_words_of_a_limit_count_where_the_proxy_has_seen_no_call(said: str) -> None:
+    assert classify(CLAUDE, 1, f"{said}\n", None, resumed=False).end is EndKind.LIMIT
+    assert classify(CLAUDE, 1, f"{said}\n", OK, resumed=False).end is EndKind.FAILED  # only a quotation
 
 
 @pytest.mark.parametrize("status", [-signal.SIGKILL, 128 + signal.SIGSEGV])
