@@ -25,6 +25,7 @@ class FileLock:
     """
 
     _file: int
+    _path: str
 
     @classmethod
     def take(cls, path: str) -> Self:
@@ -39,7 +40,7 @@ class FileLock:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.samestat(os.fstat(file), os.stat(path)):
-                    return cls(file)
+                    return cls(file, os.path.abspath(path))
             except BlockingIOError:
                 os.close(file)
                 raise HeldElsewhere from None
@@ -57,12 +58,15 @@ class FileLock:
         Raises:
             OSError: It cannot be opened.
         """
-        return cls(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        return cls(os.open(path, os.O_RDONLY | os.O_CLOEXEC), os.path.abspath(path))
 
     @property
     def gone(self) -> bool:
-        """True if the file has no name any more: what is written to it is lost."""
-        return os.fstat(self._file).st_nlink == 0
+        """True if the path is no longer the file's: the next process that opens it will not find what is written."""
+        try:
+            return not os.path.samestat(os.fstat(self._file), os.stat(self._path))
+        except (FileNotFoundError, NotADirectoryError):
+            return True
 
     def release(self) -> None:
         """Let go of it. The database has to be closed before."""

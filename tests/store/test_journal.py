@@ -310,17 +310,40 @@ async def test_what_is_too_much_for_memory_is_counted_and_left_out(
 # ---- the file ----
 
 
-async def test_a_file_that_was_deleted_is_said(tmp_path: Path) -> None:
-    path, said = at(tmp_path), list[str]()
+def unlinked(path: str) -> None:
+    os.unlink(path)
+
+
+def renamed(path: str) -> None:
+    os.rename(path, f"{path}.old")
+
+
+def replaced(path: str) -> None:
+    Path(f"{path}.new").touch()
+    os.replace(f"{path}.new", path)
+
+
+def folder_renamed(path: str) -> None:
+    folder = Path(path).parent
+    folder.rename(f"{folder}.old")
+
+
+@pytest.mark.parametrize("act", [unlinked, renamed, replaced, folder_renamed])
+async def test_a_file_that_was_deleted_or_moved_is_said(act: Callable[[str], object], tmp_path: Path) -> None:
+    folder, links = tmp_path / "state", tmp_path / "links"
+    folder.mkdir()
+    links.mkdir()
+    path, said = at(folder), list[str]()
 
     async with open_journal(path, on_trouble=said.append) as journal:
         journal.began("0", "hash", 0)
         await until(lambda: not journal.unwritten)
-        os.unlink(path)
+        os.link(path, links / "another-name.db")
+        act(path)
         tell(journal, CALL, 1)
         await until(lambda: bool(said))
 
-    assert said[0] == "the file was deleted"
+    assert said[0] == "the file was deleted or moved"
 
 
 def counts(path: str) -> list[int]:

@@ -462,8 +462,10 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     assert "store memory" in error.value.help
 
 
-def test_a_file_that_was_deleted_takes_nothing_more(disk: OnDisk) -> None:
-    Path(disk.path).unlink()
+@pytest.mark.parametrize("act", [Path.unlink, lambda path: path.rename(f"{path}.old")], ids=["deleted", "moved"])
+def test_a_file_that_was_deleted_or_moved_takes_nothing_more(act: Callable[[Path], object], disk: OnDisk) -> None:
+    Path(f"{disk.path}.link").hardlink_to(disk.path)
+    act(Path(disk.path))
     disk.store.rotate()
 
     with pytest.raises(OSError, match="deleted"):

@@ -231,7 +231,7 @@ class JournalFile:
 
     def _check_named(self) -> None:
         if self._lock.gone:
-            raise sqlite3.OperationalError("the file was deleted")
+            raise sqlite3.OperationalError("the file was deleted or moved")
 
     def close(self, ended_ns: int | None) -> None:
         """Say when the session ended, if it could be written to its end, and let go of the file."""

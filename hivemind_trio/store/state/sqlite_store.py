@@ -102,7 +102,7 @@ class SqliteStore:
     _shares: bool = attrs.field(default=False, init=False)
     """Other nodes count in the budgets, too."""
     _gone: bool = attrs.field(default=False, init=False)
-    """The file was deleted, as of the last rotation."""
+    """The file was deleted or moved, as of the last rotation."""
 
     @classmethod
     def open(cls, path: str, wall_ns: int, left_ns: LeftNs, boot: str | None = None) -> Self:
@@ -156,7 +156,7 @@ class SqliteStore:
     def append(self, entry: Entry) -> None:
         """Note an entry in the log."""
         if self._gone:
-            raise OSError(2, "the state file was deleted")
+            raise OSError(2, "the state file was deleted or moved")
         self._log.append(entry)
         if isinstance(entry, Claim):
             self._claims[entry.call] = entry
@@ -279,7 +279,7 @@ class SqliteStore:
 
     def _transaction(self) -> _Transaction:
         if self._lock.gone:
-            raise sqlite3.OperationalError("the state file was deleted")
+            raise sqlite3.OperationalError("the state file was deleted or moved")
         return _Transaction(self._database)
 
 
