@@ -75,13 +75,14 @@ def advice(story: CallStory) -> str:
         reason, waited_ns = longest.reason, longest.waited_ns
     if story.refused is None and waited_ns < 100_000_000:
         return ""
-    return ADVICE.get(reason, "").format(
+    words = ADVICE.get(reason, "").format(
         provider=longest.provider if longest is not None else "",
         declared=longest.provider.partition(".")[0] if longest is not None else "",  # without its account
         lane=story.lane,
         agent=story.agent,
         budgets=", ".join(longest.budgets) if longest is not None and longest.budgets else "see `explain`",
     )
+    return words.replace("provider ``", "its provider")  # a call that was never sent has none in the journal
 
 
 def plan_objects(rows: Sequence[PlanRow]) -> list[dict[str, Any]]:

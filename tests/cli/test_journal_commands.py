@@ -11,13 +11,16 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 from click.testing import Result
 
+from hivemind_trio.model import Reason
 from hivemind_trio.policy import ModelPrice
+from hivemind_trio.scheduler import Call, CallArrived, CallCancelled, CallId
 from hivemind_trio.store import open_journal
-from tests.store.written import CALL, MS, TWICE, moved, tell
+from tests.store.written import CALL, MS, TWICE, answered, moved, tell
 from tests.support.policies import compiled
 
 DAY = 86_400 * 10**9
@@ -164,6 +167,46 @@ def test_slow_calls_are_listed_the_slowest_first(run: Run, journal: Path) -> Non
     waits = [one["waited_ns"] for one in found["calls"]]
     assert len(waits) == 3
     assert waits == sorted(waits, reverse=True)
+
+
+async def write_left(path: Path) -> None:
+    async with open_journal(str(path), on_trouble=pytest.fail) as journal:
+        journal.began("0", "abcdef0123", 0)
+        left = attrs.evolve(CALL, attempts=(), status=0)
+        journal.record(0, CallArrived(Call(id=CallId(1), request=left.request, caller=left.caller)), ())
+        journal.record(MS, CallCancelled(CallId(1)), ())
+        waited = attrs.evolve(
+            answered(left, 1), id="abc123-1", reason=Reason.PROVIDER_CONCURRENCY, lane="slow", waited_ms=900
+        )
+        journal.over(900 * MS, waited)
+        refused = attrs.evolve(
+            answered(left, None), id="abc123-2", status=426, rejected=True, reason=Reason.UPGRADE_REJECTED
+        )
+        journal.over(901 * MS, refused)
+
+
+def test_the_story_of_a_call_that_left_says_what_it_waited_for_and_invents_no_decision(
+    run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "journal.db"
+    trio.run(write_left, path)
+
+    text = run("explain", "abc123-1", "--journal", str(path)).stdout
+
+    assert "the client disconnected while the call waited (provider-concurrency)" in text
+    assert "lane    slow" in text
+    assert "decided by" not in text
+    assert "raise `concurrency` of its provider" in text
+
+
+def test_a_request_that_was_refused_before_it_was_a_call_is_found_by_its_name(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    trio.run(write_left, path)
+
+    found = run("explain", "abc123-2", "--journal", str(path))
+
+    assert found.exit_code == 2
+    assert "answered with 426 (upgrade-rejected) before it was a call" in found.stderr
 
 
 @pytest.mark.parametrize(

@@ -60,12 +60,16 @@ def explain_recorded(
 
 
 def _named(name: str, file: str | None, policy: str | None) -> CallStory:
-    from hivemind_trio.store import story_named
+    from hivemind_trio.store import story_named, turned_away
 
     paths = [journal_of(file, policy)] if file is not None or policy is not None else journals()
     stories = (asked(path, lambda database: story_named(database, name)) for path in paths)
     story = next((one for one in stories if one is not None), None)
     if story is None:
+        refusals = (asked(path, lambda database: turned_away(database, name)) for path in paths)
+        refusal = next((one for one in refusals if one is not None), None)
+        if refusal is not None:
+            fail(refusal, hint="`hivemind-trio help rejections` explains the reason")
         where = paths[0] if len(paths) == 1 else f"{len(paths)} journals"
         fail(
             f"no call {name} in {where}",
@@ -109,7 +113,7 @@ def _text(story: CallStory) -> str:
         *([("session", _session(story.session))] if story.session is not None else []),
         ("lane", story.lane or "none"),
         ("policy", story.policy[:8] or "unknown"),
-        ("decided by", _deciders(story)),
+        *([("decided by", _deciders(story))] if story.deciders else []),
         *([("plan", _plan(story))] if story.plan else []),
     ]
     text = "".join(f"{' '.join(row).rstrip()}\n" for row in aligned(rows))
@@ -117,7 +121,8 @@ def _text(story: CallStory) -> str:
     for attempt in story.attempts:
         lines += _attempt_lines(attempt)
     if story.left_ns is not None:
-        lines.append(f"  {seconds(story.left_ns):>9}  the client disconnected while the call waited")
+        why = f" ({story.reason})" if story.reason != "none" else ""
+        lines.append(f"  {seconds(story.left_ns):>9}  the client disconnected while the call waited{why}")
     if story.refused is not None:
         at_ns = story.total_ns if story.total_ns is not None else story.waited_ns
         words = f": {story.message}" if story.message else ""

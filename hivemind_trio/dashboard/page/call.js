@@ -113,7 +113,7 @@ function inProgress(found) {
 function events(story) {
   const found = [[0, "", "Arrived", `${story.method} ${story.path}${story.stream ? ", streaming" : ""}, about ${short(story.tokens_in)} tokens in`, ""]];
   const by = Object.entries(story.deciders).filter(([, who]) => who !== "built-in").map(([setting, who]) => `${setting}: ${who}`);
-  found.push([0, "", `Decided: lane ${story.lane || "none"}`, by.join(", ") || "by defaults", ""]);
+  found.push([0, "", `Decided: lane ${story.lane || "none"}`, by.join(", ") || (Object.keys(story.deciders).length ? "by defaults" : ""), ""]);
   for (const one of story.attempts) {
     const granted = s(one.granted_ns);
     if (one.waited_ns > 0 && one.reason !== "none") {
@@ -126,7 +126,7 @@ function events(story) {
     found.push([granted, bad ? "fail" : "flight", `Attempt ${one.number}${one.outcome ? `: ${one.outcome}` : ""}${one.status ? `, ${one.status}` : ""}`,
       facts.filter(Boolean).join(", "), one.lasted_ns === null ? "" : span(s(one.lasted_ns))]);
   }
-  if (story.left_ns !== null) found.push([s(story.left_ns), "fail", "The client disconnected while the call waited", "", ""]);
+  if (story.left_ns !== null) found.push([s(story.left_ns), "fail", "The client disconnected while the call waited", story.reason === "none" ? "" : story.reason.replaceAll("-", " "), ""]);
   const end = s(story.total_ns);
   if (story.refused !== null) found.push([end ?? s(story.waited_ns), "fail", `Rejected by the proxy: ${story.refused.replaceAll("-", " ")}`, story.message ?? "", ""]);
   else if (end !== null) found.push([end, "", story.status ? `Answered with ${story.status}` : "The client disconnected", "", ""]);

@@ -73,7 +73,7 @@ class CallStory:
     policy: str
     """Hash of the policy that decided."""
     deciders: dict[str, str]
-    """Setting -> who decided it."""
+    """Setting -> who decided it; empty: not recorded, as of a call whose turn never came."""
     attempts: tuple[AttemptStory, ...]
     refused: str | None
     """Reason of the proxy's own rejection; None: there was none."""
@@ -100,6 +100,17 @@ def story_named(database: sqlite3.Connection, name: str) -> CallStory | None:
         "SELECT session, call FROM answers WHERE name = ? AND call IS NOT NULL ORDER BY session DESC", (name,)
     ).fetchone()
     return _story(database, row["session"], row["call"]) if row is not None else None
+
+
+def turned_away(database: sqlite3.Connection, name: str) -> str | None:
+    """Return what is known of a request that was refused before it was a call; None: there is none of this name."""
+    row = database.execute(
+        "SELECT method, path, status, reason FROM answers WHERE name = ? AND call IS NULL ORDER BY rowid DESC", (name,)
+    ).fetchone()
+    if row is None:
+        return None
+    request = f"{row['method']} {row['path']}".strip() or "a request that could not be read"
+    return f"{request}: answered with {row['status']} ({row['reason']}) before it was a call"
 
 
 def latest_story(database: sqlite3.Connection, agent: str | None) -> CallStory | None:
