@@ -15,6 +15,7 @@ from .document_outline import outline as outline
 from .hover_text import hover as hover
 from .inlay_hints import hints as hints
 from .positions import Positions as Positions
+from .positions import declaration_around as declaration_around
 from .positions import line_before as line_before
 from .quick_fixes import Mend as Mend
 from .quick_fixes import mends as mends

@@ -7,11 +7,15 @@ a lone carriage return ends a line for it, which in a policy it does not.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, final
 
 import attrs
+
+ALONE_MAX: Final = 200
+"""Lines above and below one, at most, that are read without the rest of their text."""
 
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
 
@@ -26,7 +30,7 @@ _UNITS: Final[Mapping[str, Callable[[str], int]]] = {
 def line_before(before: str, now: str, line: int) -> int | None:
     """Return the line of an earlier text that a line of the text now is; None: it has changed, or is new.
 
-    What stands between the first and the last lines that differ counts as changed.
+    Lines that differ are told apart by those that both texts have once, in the same order (patience diff, Bram Cohen).
     """
     if before == now:
         return line
@@ -36,7 +40,64 @@ def line_before(before: str, now: str, line: int) -> int | None:
     if line < same:
         return line
     after = next((number for number in range(least - same) if old[-1 - number] != new[-1 - number]), least - same)
-    return line + len(old) - len(new) if len(new) - after <= line < len(new) else None
+    if line >= len(new) - after:
+        return line + len(old) - len(new) if line < len(new) else None
+    found = _line_between(old[same : len(old) - after], new[same : len(new) - after], line - same)
+    return None if found is None else found + same
+
+
+def _line_between(old: Sequence[str], new: Sequence[str], line: int) -> int | None:
+    """Return the line of `old` that is reached from the nearest common line over lines that are equal in both."""
+    kept = _common(old, new)
+    for step in (-1, 1):
+        at = line
+        while 0 <= at < len(new) and at not in kept:
+            at += step
+        if at in kept:
+            shift = kept[at] - at
+            if all(0 <= one + shift < len(old) and old[one + shift] == new[one] for one in range(line, at, step)):
+                return line + shift
+    return None
+
+
+def _common(old: Sequence[str], new: Sequence[str]) -> dict[int, int]:
+    """Return lines of `new` and the same of `old`: the longest increasing sequence of those that both have once."""
+    often_old, often_new = Counter(old), Counter(new)
+    places = {text: number for number, text in enumerate(old) if often_old[text] == 1}
+    ends: list[int] = []  # of the best sequences of each length, the last line of `old`
+    lasts: list[tuple[int, int]] = []
+    previous: dict[tuple[int, int], tuple[int, int] | None] = {}
+    for number, text in enumerate(new):
+        if often_new[text] == 1 and (place := places.get(text)) is not None:
+            length = bisect_left(ends, place)
+            ends[length : length + 1] = [place]
+            lasts[length : length + 1] = [(number, place)]
+            previous[number, place] = lasts[length - 1] if length else None
+    kept: dict[int, int] = {}
+    one = lasts[-1] if lasts else None
+    while one is not None:
+        kept[one[0]] = one[1]
+        one = previous[one]
+    return kept
+
+
+_BEGINS: Final = re.compile(r"[a-z]", re.IGNORECASE)
+
+
+def declaration_around(text: str, line: int) -> tuple[int, str] | None:
+    """Return the first line and the text of what is declared around a line; None: it is longer than `ALONE_MAX`.
+
+    A declaration begins in the first column, as `fmt` writes it.
+    """
+    lines = _LINE_END.split(text)
+    if line >= len(lines):
+        return None
+    first = next((one for one in range(line, max(-1, line - ALONE_MAX), -1) if _BEGINS.match(lines[one])), None)
+    last = min(len(lines), line + ALONE_MAX)
+    end = next((one for one in range(line + 1, last) if _BEGINS.match(lines[one])), last)
+    if first is None or (end == last < len(lines)):
+        return None
+    return first, "\n".join([*lines[first:end], ""])
 
 
 @final

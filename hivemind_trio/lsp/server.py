@@ -4,8 +4,9 @@ pygls runs on asyncio; nothing else of ours does, and nothing of the proxy runs 
 policy of thousands of lines takes a second to check. All that is known of the files belongs to one worker thread, which
 does what it is told in the order in which it was said, so that every answer is about the text as it was when it was
 asked for; what the editor takes back before its turn is not done at all. Only two questions do not wait for the end of
-a long check. A hover is answered from the last check, if its line has not changed since; a completion from the text as
-it is and the names of the last check.
+a long check. A hover is answered from the last check, if its line has not changed since, or else, unless it is about a
+name, from the declaration around it alone; a completion from the text as it is and the names of the last check, if
+there was one.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from hivemind_trio.editor import (
     Symbol,
     Workspace,
     complete,
+    declaration_around,
     hints,
     hover,
     line_before,
@@ -42,7 +44,7 @@ from hivemind_trio.editor import (
     rename,
 )
 from hivemind_trio.host import DiskFiles
-from hivemind_trio.policy import Checked, Diagnostic, FormatError, Span, format_text
+from hivemind_trio.policy import Checked, Diagnostic, FormatError, MemoryFiles, Span, check, format_text
 
 from .conversion import completion_items, diagnostic, path_of, range_of, symbol, uri_of, workspace_edit
 
@@ -132,7 +134,7 @@ class LanguageSession:
     analysed: dict[str, _At] = attrs.field(init=False, factory=dict)
     """URI -> the last check that came to its end, which nobody changes any more."""
     _typed: dict[str, str] = attrs.field(init=False, factory=dict)
-    """URI -> the text as the editor has it, where it was changed."""
+    """URI -> the text as the editor has it."""
     _worker: ThreadPoolExecutor = attrs.field(init=False, factory=lambda: ThreadPoolExecutor(max_workers=1))
     """Thread that owns the workspace, and of the fields above those that are not named here.
 
@@ -156,6 +158,8 @@ class LanguageSession:
 
         def on_news(method: str, handler: Callable[[Any], Findings]) -> None:
             async def heard(params: Any) -> None:
+                if isinstance(params, types.DidOpenTextDocumentParams):
+                    self._typed[params.text_document.uri] = params.text_document.text
                 with suppress(Superseded):  # the change that it was for has its own findings
                     self._show_all(await self.work(handler, params))
 
@@ -195,7 +199,6 @@ class LanguageSession:
     def opened(self, params: types.DidOpenTextDocumentParams) -> Findings:
         """Check a document that the editor opened."""
         path = self._path(params.text_document.uri)
-        self._typed.pop(params.text_document.uri, None)
         self.workspace.open(path, params.text_document.text)
         found = self._everything()
         self._analyse(params.text_document.uri)
@@ -297,12 +300,14 @@ class LanguageSession:
         await asyncio.wait({asked}, timeout=PATIENCE_S)
         uri, place = params.text_document.uri, params.position
         last = self.analysed.get(uri)
-        if asked.done() or last is None:
+        text = self._typed.get(uri, last.positions.text if last is not None else None)
+        if asked.done() or text is None:
             return await asked
         asked.cancel()
-        positions = Positions(self._typed.get(uri, last.positions.text), last.positions.encoding)
+        names = last.checked if last is not None else self._alone("").checked
+        positions = Positions(text, self._encoding)
         offset = positions.offset(place.line, place.character)
-        found = await asyncio.to_thread(complete, positions.text, offset, last.checked)
+        found = await asyncio.to_thread(complete, positions.text, offset, names)
         return types.CompletionList(is_incomplete=True, items=completion_items(found, positions))
 
     def complete(self, params: types.CompletionParams) -> types.CompletionList:
@@ -312,20 +317,38 @@ class LanguageSession:
         return types.CompletionList(is_incomplete=False, items=found)
 
     async def hover_soon(self, params: types.HoverParams) -> types.Hover | None:
-        """Return the documentation of the word at a position, by the last check if the worker takes long."""
+        """Return the documentation of the word at a position, without a check of the whole text if that takes long."""
         asked = asyncio.ensure_future(self.work(self.hover, params))
         await asyncio.wait({asked}, timeout=PATIENCE_S)
-        uri, place = params.text_document.uri, params.position
-        last = self.analysed.get(uri)
-        if not asked.done() and last is not None:
-            text = last.positions.text
-            line = line_before(text, self._typed.get(uri, text), place.line)
-            if line is not None:
+        if not asked.done():
+            found = await asyncio.to_thread(self._hover_now, params.text_document.uri, params.position)
+            if found is not None:
                 asked.cancel()
-                return self._hover(
-                    attrs.evolve(last, offset=last.positions.offset(line, place.character)), place.line - line
-                )
+                return found[0]
         return await asked
+
+    def _hover_now(self, uri: str, place: types.Position) -> tuple[types.Hover | None] | None:
+        """Return what the last check or the declaration alone says of a place; None: what is there is not known yet."""
+        last = self.analysed.get(uri)
+        text = self._typed.get(uri, last.positions.text if last is not None else None)
+        if last is not None and text is not None:
+            line = line_before(last.positions.text, text, place.line)
+            if line is not None:
+                here = attrs.evolve(last, offset=last.positions.offset(line, place.character))
+                return (self._hover(here, place.line - line),)
+        around = declaration_around(text, place.line) if text is not None else None
+        if around is None:
+            return None
+        first, declaration = around
+        alone = self._alone(declaration)
+        offset = alone.positions.offset(place.line - first, place.character)
+        found = self._hover(attrs.evolve(alone, offset=offset), first)
+        return (found,) if found is not None else None
+
+    def _alone(self, text: str) -> _At:
+        """Return the beginning of a text of which no names are known."""
+        checked = check("alone.hmp", MemoryFiles({"alone.hmp": text}))
+        return _At(checked, 0, Positions(text, self._encoding), 0, ())
 
     def hover(self, params: types.HoverParams) -> types.Hover | None:
         """Return the documentation of the word at a position."""
@@ -461,10 +484,13 @@ class LanguageSession:
         return self.analysed[uri]
 
     def _texts(self, checked: Checked) -> Mapping[str, Positions]:
-        agreed = self.server.workspace.position_encoding
-        encoding = str(getattr(agreed, "value", agreed))
         both = zip(checked.paths, checked.sources, strict=True)
-        return {path: Positions(source.text, encoding) for path, source in both}
+        return {path: Positions(source.text, self._encoding) for path, source in both}
+
+    @property
+    def _encoding(self) -> str:
+        agreed = self.server.workspace.position_encoding
+        return str(getattr(agreed, "value", agreed))
 
     def _same(self, here: _At) -> list[Occurrence]:
         wanted = here.occurrence

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio  # noqa: TID251 - pygls's loop, as in the server
 import logging
 import threading
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -48,6 +49,7 @@ class Shown:
     """A server that keeps what it is given to show."""
 
     findings: list[types.PublishDiagnosticsParams] = attrs.field(factory=list)
+    feature: Any = None
     workspace: Any = attrs.field(factory=lambda: SimpleNamespace(position_encoding="utf-16", folders={}))
 
     def text_document_publish_diagnostics(self, params: types.PublishDiagnosticsParams) -> None:
@@ -183,14 +185,17 @@ def test_a_hover_is_answered_by_the_last_check_while_the_next_one_lasts(monkeypa
         files.go.clear()
         checking = asyncio.create_task(session.changed(typed(longer)))
         assert await asyncio.to_thread(files.began.wait, PATIENCE_S)
-        below, within = hovering(3, 13), hovering(2, 13)
+        below, within, named = hovering(3, 13), hovering(2, 13), hovering(2, 6)
         told = await session.hover_soon(below)
         assert told is not None
         assert told.range == types.Range(types.Position(3, 11), types.Position(3, 17))
         assert "weight" in cast("types.MarkupContent", told.contents).value
-        changed = asyncio.create_task(session.hover_soon(within))
+        alone = await session.hover_soon(within)
+        assert alone is not None
+        assert alone.range == types.Range(types.Position(2, 11), types.Position(2, 17))
+        changed = asyncio.create_task(session.hover_soon(named))
         _, pending = await asyncio.wait([changed], timeout=0.1)
-        assert pending == {changed}, "of a line that was changed nothing is known yet"
+        assert pending == {changed}, "of a name in a line that was changed nothing is known yet"
         files.go.set()
         await checking
         assert await changed is not None
@@ -225,6 +230,32 @@ def test_a_completion_is_of_the_text_as_it_is_and_of_names_of_the_last_check(mon
         assert not later.is_incomplete
         edits = [[cast("types.TextEdit", one.text_edit).range for one in them.items[:3]] for them in (soon, later)]
         assert edits[0] == edits[1]
+
+    asyncio.run(asking())
+
+
+def test_the_first_check_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = Slow()
+    session, shown = session_over(files)
+    heard: dict[str, Any] = {}
+    shown.feature = lambda method, options=None: partial(heard.__setitem__, method)
+    session.listen()
+    monkeypatch.setattr(server, "PATIENCE_S", 0)
+    text = 'include "lanes.hmp"\n# 🙂\nlane one {\n  weight 3\n}\nagent ci { la }\n'
+
+    async def asking() -> None:
+        document = types.TextDocumentItem(URI, "hmp", 1, text)
+        opening = asyncio.create_task(heard[types.TEXT_DOCUMENT_DID_OPEN](types.DidOpenTextDocumentParams(document)))
+        assert await asyncio.to_thread(files.began.wait, PATIENCE_S)
+        told = await asyncio.wait_for(session.hover_soon(hovering(3, 4)), PATIENCE_S)
+        there = types.CompletionParams(types.TextDocumentIdentifier(URI), types.Position(5, 13))
+        found = await asyncio.wait_for(session.complete_soon(there), PATIENCE_S)
+        assert told is not None
+        assert told.range == types.Range(types.Position(3, 2), types.Position(3, 8))
+        assert "lane" in [one.label for one in found.items]
+        assert found.is_incomplete
+        files.go.set()
+        await opening
 
     asyncio.run(asking())
 
