@@ -440,7 +440,8 @@ PROVIDER: Final[Mapping[str, Setting]] = {
     "spread": Setting(
         args=(_slot(Type.WORD, "sticky", "first", "even"),),
         doc="Order of the accounts that have room: `sticky` begins with that of the session, whose prompt cache is "
-        "warm, then the least loaded; `first` is the order of the file; `even` the least loaded.",
+        "warm, then the least loaded; `first` is the order of the file; `even` the least loaded, of idle ones "
+        "the one that was used longest ago.",
         default="sticky",
     ),
     "estimate": Setting(

@@ -457,9 +457,9 @@ class SchedulerState:
     def waiter(
         self, call: Call, treatment: Decision, place: Placement, arrived_ns: int, seq: int, blocked: Reason
     ) -> WaitingCall:
-        """Return a new waiting call, whose key has had its turn among those that share a pool."""
+        """Return a new waiting call, whose key has had its turn."""
         patience_ns = treatment.deadline_ns
-        if place.pool.provider is not None and len(place.pool.provider.keyring) > 1:
+        if place.pool.provider is not None and place.pool.provider.takes_turns:
             self.homes.chosen(treatment.sender or "")
         lane, objective = self.program.lanes[treatment.lane], place.objective
         likely = place.pool.estimates.likely

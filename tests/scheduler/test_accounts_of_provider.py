@@ -72,6 +72,17 @@ def test_even_takes_the_least_loaded() -> None:
     assert [where(driver, call) for call in driver.calls(4)] == ["sim.a", "sim.b", "sim.a", "sim.b"]
 
 
+def test_even_takes_idle_accounts_by_turns() -> None:
+    driver = Driver(policy(BOTH + "spread even"))
+    went = []
+    for _ in range(4):
+        call = driver.call()
+        went.append(where(driver, call))
+        driver.end(call)
+
+    assert went == ["sim.a", "sim.b", "sim.a", "sim.b"]
+
+
 def test_a_session_stays_with_its_account_while_its_cache_is_warm() -> None:
     driver = Driver(policy(BOTH))
     one = driver.call(job="one")

@@ -226,6 +226,11 @@ class ProviderSettings:
         return not self.keyring or any(account.takes_lane(lane) for account in self.keyring)
 
     @property
+    def takes_turns(self) -> bool:
+        """True if of several keys that are as good, the one that was used longest ago is next."""
+        return len(self.keyring) > 1 or (self.spread is AccountSpread.EVEN and bool(self.account_of))
+
+    @property
     def shared_by(self) -> tuple[str, ...]:
         """Accounts that share the limits of this one, `anthropic.trial`."""
         return tuple(f"{self.account_of}.{one.name}" for one in self.keyring if one.shares is not None)

@@ -98,7 +98,7 @@ def choose(books: SchedulerState, call: Call, treatment: Decision, failed: Provi
             _opens_ns(books, place, blocked),
             there.sender != home if home is not None else 0,
             _load(pool) if provider.spread is not AccountSpread.FIRST else 0,
-            # Keys of one pool have the same room.
+            # Keys of one pool have the same room, and idle accounts the same load.
             _turn(books, pool.provider, there) if provider.spread is not AccountSpread.FIRST else 0,
             index,
         )
@@ -116,8 +116,8 @@ def _load(pool: ProviderQueue) -> float:
 
 
 def _turn(books: SchedulerState, pool: ProviderSettings, treatment: Decision) -> int:
-    """Return a number that is the lower, the longer ago the key was used, if its pool has several."""
-    return books.homes.turn(treatment.sender or "") if len(pool.keyring) > 1 else 0
+    """Return a number that is the lower, the longer ago the key was used, where keys take turns."""
+    return books.homes.turn(treatment.sender or "") if pool.takes_turns else 0
 
 
 def _blocked(books: SchedulerState, call: Call, treatment: Decision, place: Placement) -> Reason:
