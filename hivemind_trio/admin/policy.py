@@ -26,7 +26,8 @@ class ReloadWhat:
     """Condition of a reload."""
 
     if_match: str | None = None
-    """Hash of the policy that must be in force, or 8 or more of its first characters; null: whichever is."""
+    """`If-Match`: hashes of which one must be in force, each or 8 or more of its first characters, with commas between
+    them; `*` and null: any policy."""
 
 
 class PolicyHolder(Protocol):
@@ -80,9 +81,9 @@ async def policy_diff(proxy: PolicyHolder, _: NoArguments) -> PolicyDiffView:
 async def reload(proxy: PolicyHolder, what: ReloadWhat, by: str) -> ReloadView:
     """Read the policy's file again, and run on it if it has no errors. The running policy stays if it has."""
     before = proxy.policy_hash
-    wanted = what.if_match
-    if wanted is not None and wanted != "*" and not (len(wanted) >= PREFIX_MIN and before.startswith(wanted)):
-        message = f"the policy in force is {before[:PREFIX_MIN]}, and not {wanted[:64]}; nothing was changed"
+    if what.if_match is not None and not _names(what.if_match, before):
+        message = f"the policy in force is {before[:PREFIX_MIN]}, and not {what.if_match[:66]}; nothing was changed; "
+        message += f"a hash is named by {PREFIX_MIN} or more of its first characters"
         raise OperationFailed(ProblemKind.PRECONDITION_FAILED, message)
     if proxy.policy.reload is None:
         raise OperationFailed(ProblemKind.CONFLICT, "the proxy is starting, or reads its policy only once")
@@ -93,6 +94,12 @@ async def reload(proxy: PolicyHolder, what: ReloadWhat, by: str) -> ReloadView:
     if result.error:
         raise _rejected(result.error, result.help, result.diagnostics)
     return ReloadView(hash=after, before=before, changed=after != before)
+
+
+def _names(if_match: str, policy_hash: str) -> bool:
+    """Return True if a condition names this policy (RFC 9110, section 13.1.1)."""
+    tags = [tag.strip().strip('"') for tag in if_match.split(",")]
+    return "*" in tags or any(len(tag) >= PREFIX_MIN and policy_hash.startswith(tag) for tag in tags)
 
 
 def _rejected(error: str, help_text: str, diagnostics: tuple[str, ...]) -> OperationFailed:

@@ -92,7 +92,7 @@ def _request(scope: Scope, path: str, parts: dict[str, str], body: bytes) -> Con
         method=scope["method"],
         path=path,
         parts=parts,
-        query=dict(parse_qsl(query, keep_blank_values=True)),
+        fields=parse_qsl(query, keep_blank_values=True),
         body=body,
         headers={name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]},
         # At a Unix socket these are the user and the process.
@@ -113,8 +113,8 @@ async def _stream(parts: AsyncIterator[bytes], receive: Receive, send: Send) -> 
         async with aclosing(parts) as sent:  # type: ignore[type-var]  # ours are generators
             async for part in sent:
                 await send({"type": "http.response.body", "body": part, "more_body": True})
-        nursery.cancel_scope.cancel()
         await send({"type": "http.response.body", "body": b""})
+        nursery.cancel_scope.cancel()
 
 
 async def _read(receive: Receive) -> bytes:

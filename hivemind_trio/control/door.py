@@ -14,6 +14,7 @@ import trio
 
 from hivemind_trio.listen import App, Bounds, Listener, bind
 
+from .routes import problem
 from .socket_file import SUFFIX, SocketUnavailable, bind_control, is_listening, runtime_folder
 
 _NEVER_NS: Final = sys.maxsize
@@ -24,6 +25,14 @@ BOUNDS: Final = Bounds(
     turn_ns=_NEVER_NS,
     linger_bytes=1024 * 1024,
 )
+
+_UNREAD: Final = {
+    400: ("bad-request", "the request is not valid HTTP"),
+    408: ("request-timeout", "the request did not arrive in time"),
+    431: ("header-too-large", f"the head of the request is larger than {BOUNDS.header_bytes:,} bytes"),
+    505: ("http-version", "this version of HTTP is not spoken; send HTTP/1.1"),
+}
+"""Status of an answer in place of the app -> code and words."""
 
 
 @final
@@ -105,10 +114,21 @@ def control_url(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+def _listener(app: App) -> Listener:
+    return Listener(app, BOUNDS, unread_answer=unread_problem)
+
+
+def unread_problem(status: int) -> tuple[bytes, bytes]:
+    """Return header lines and body of an error that the app did not see: problem details, as all errors are."""
+    code, words = _UNREAD.get(status, ("internal-error", "internal error; standard error of the proxy has its cause"))
+    answer = problem(status, words, code)
+    return b"content-type: %b\r\n" % answer.content_type.encode(), answer.body
+
+
 async def listen_on_loopback(app: App, nursery: trio.Nursery) -> str:
     """Begin to serve the control API on a free port of loopback, for as long as the nursery is open; its URL."""
     sockets = bind("127.0.0.1", 0)
-    await nursery.start(Listener(app, BOUNDS).run, sockets)
+    await nursery.start(_listener(app).run, sockets)
     return control_url(sockets[0])
 
 
@@ -127,7 +147,7 @@ async def open_control(
     async with trio.open_nursery() as nursery:
         try:
             if sockets:
-                await nursery.start(Listener(app, BOUNDS).run, sockets)
+                await nursery.start(_listener(app).run, sockets)
             yield
         finally:
             if where is not None:

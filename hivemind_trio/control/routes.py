@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, final, get_args, get_type_hints
@@ -34,12 +35,18 @@ class ControlRequest:
     path: str
     parts: Mapping[str, str]
     """Values of the braces in the route's path."""
-    query: Mapping[str, str]
+    fields: Sequence[tuple[str, str]]
+    """Names and values of the query, as they are sent."""
     body: bytes
     headers: Mapping[str, str]
     """By name in lower case."""
     peer: str
     """Sender, for the log."""
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """Values of the query by name."""
+        return dict(self.fields)
 
 
 @final
@@ -152,11 +159,15 @@ def _arguments(request: ControlRequest, into: type) -> Any:
             raise OperationFailed(ProblemKind.BAD_ARGUMENT, f"the body is no JSON object: {error}") from None
     known = [field.name for field in attrs.fields(into)]
     if "if_match" in known and (tag := request.headers.get("if-match")) is not None:
-        body["if_match"] = tag.strip().strip('"')
-    for name in (*request.query, *body):
+        body["if_match"] = tag
+    given = Counter([*request.parts, *(name for name, _ in request.fields), *body])
+    for name, times in given.items():
         if name not in known:
             takes = f"it takes {', '.join(known)}" if known else "it takes none"
             raise OperationFailed(ProblemKind.BAD_ARGUMENT, f"no argument `{name}`: {takes}")
+        if times > 1:
+            message = f"`{name}` is given {times} times in path, query and body; give it once"
+            raise OperationFailed(ProblemKind.BAD_ARGUMENT, message)
     try:
         # Text of the path and the query may stand for a number; the body has types of its own.
         texts = msgspec.convert({**request.query, **request.parts}, dict[str, str])

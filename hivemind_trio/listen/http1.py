@@ -18,22 +18,14 @@ import trio
 from hypercorn.events import Closed, Event, RawData
 from hypercorn.protocol.h11 import H2ProtocolAssumedError, H11Protocol
 
-from hivemind_trio.model import Reason
-
 from .asgi import App, Message
 from .bounds import Bounds
 from .http2_frames import FrameAllowance
-from .refusing import OverloadResponse, error_body
+from .refusing import OverloadResponse
 from .request_head import ParsedHead, read_head
 from .wire import InboundWire
 
 _REASONS: Final = {status.value: status.phrase.encode() for status in HTTPStatus}
-_REJECTED: Final = {
-    400: (Reason.BAD_REQUEST, error_body("invalid_request_error", Reason.BAD_REQUEST, "http")),
-    431: (Reason.HEADER_TOO_LARGE, error_body("invalid_request_error", Reason.HEADER_TOO_LARGE)),
-}
-"""Status of a rejected request -> reason and body; the others have no body."""
-_TOLD: Final = b"content-type: application/json\r\nx-should-retry: false\r\nx-hivemind-reason: %b\r\n"
 _BODYLESS: Final = frozenset({204, 304})
 _EVENTS_PER_TURN: Final = 32
 """Number of h11 events a turn: one for each chunk of a body, at 30 microseconds each."""
@@ -87,6 +79,10 @@ class ConnectionState(Protocol):
 
         The connection stays, for the client comes back.
         """
+
+    def unread_answer(self, status: int) -> tuple[bytes, bytes]:
+        """Return header lines and body of an answer in place of the application."""
+        ...
 
     def refused(self, status: int, bytes_out: int) -> None:
         """Note that a request was answered in place of the application, with a body of this size."""
@@ -482,11 +478,10 @@ class Http1(H11Protocol):
             exchange.abort()
             self._link.wire.close()
             return
-        reason, body = _REJECTED.get(status, (None, b""))
-        told = _TOLD % reason.encode() if reason else b""
+        fields, body = self._link.unread_answer(status)
         self._link.wire.write_now(
             b"HTTP/1.1 %d %b\r\n%bcontent-length: %d\r\nconnection: close\r\n\r\n%b"
-            % (status, _REASONS[status], told, len(body), body)
+            % (status, _REASONS[status], fields, len(body), body)
         )
         if exchange is not None:
             exchange.hang_up()

@@ -76,6 +76,10 @@ class ListenerContext(Protocol):
         """Count a request that is rejected before it is read."""
         ...
 
+    def unread_answer(self, status: int) -> tuple[bytes, bytes]:
+        """Return header lines and body of an answer in place of the application."""
+        ...
+
     def overloaded(self) -> None:
         """Count a call that was rejected because the event loop lags."""
 
@@ -211,6 +215,10 @@ class InboundConnection(TCPServer):
         while isinstance(root, BaseExceptionGroup):
             root = root.exceptions[0]
         self._house.report(ListenerFault.CONNECTION_CRASHED, f"{self._peer}: {type(root).__name__}: {root}", error)
+
+    def unread_answer(self, status: int) -> tuple[bytes, bytes]:
+        """Return header lines and body of an answer in place of the application."""
+        return self._house.unread_answer(status)
 
     def refused(self, status: int, bytes_out: int) -> None:
         """Count a rejected request of this connection."""

@@ -19,7 +19,7 @@ from .http2_frames import FrameAllowance, Pacer
 from .hypercorn_worker import InboundConnection, config_for
 from .listener_fault import ListenerFault
 from .overload import LoopLag
-from .refusing import OVERLOAD_BODY, Porch, Refuser
+from .refusing import OVERLOAD_BODY, Porch, Refuser, unread_answer
 from .sockets import ConnectionSource
 from .wire import Flusher
 
@@ -58,6 +58,7 @@ class Listener:
         report: Given the fault, one line of detail and the exception. It must not raise.
         refused: Given status, peer and size of the answer for a request that the app never saw. It must not raise.
         overload_body: Given the target of a request that is refused unread, the body of its 503. It must be cheap.
+        unread_answer: Given the status of an answer in the app's place, its header lines and its body.
     """
 
     def __init__(
@@ -67,12 +68,14 @@ class Listener:
         report: Callable[[ListenerFault, str, BaseException], None] = log,
         refused: Callable[[int, str, int], None] = _ignore,
         overload_body: Callable[[bytes], bytes] = _overload_body,
+        unread_answer: Callable[[int], tuple[bytes, bytes]] = unread_answer,
     ) -> None:
         self.app = app
         self.bounds = bounds or Bounds()
         self.closing = False
         self.report = report
         self.refused = refused
+        self.unread_answer = unread_answer
         self.config = config_for(self.bounds)
         self.context = WorkerContext(None)
         self.flusher: Flusher

@@ -30,6 +30,21 @@ def error_body(kind: str, reason: Reason, case: str = "", advice: str = "") -> b
     return json.dumps({"type": "error", "error": error}).encode()
 
 
+_UNREAD: Final = {
+    400: (Reason.BAD_REQUEST, error_body("invalid_request_error", Reason.BAD_REQUEST, "http")),
+    431: (Reason.HEADER_TOO_LARGE, error_body("invalid_request_error", Reason.HEADER_TOO_LARGE)),
+}
+_UNREAD_FIELDS: Final = b"content-type: application/json\r\nx-should-retry: false\r\nx-hivemind-reason: %b\r\n"
+
+
+def unread_answer(status: int) -> tuple[bytes, bytes]:
+    """Return header lines and body for an agent whose request the app does not see; most statuses have neither."""
+    if status not in _UNREAD:
+        return b"", b""
+    reason, body = _UNREAD[status]
+    return _UNREAD_FIELDS % reason.encode(), body
+
+
 _REASON: Final = Reason.PROXY_OVERLOADED
 OVERLOAD_BODY: Final = error_body("overloaded_error", _REASON, advice="; retry later")
 ALIVE: Final = b"/healthz"

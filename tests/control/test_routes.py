@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hivemind_trio.admin import Operation
-from hivemind_trio.control.routes import ControlRequest, operation_routes
+from hivemind_trio.control.routes import OPERATION_PATHS, ControlRequest, operation_routes
 
 
 async def never(operation: Operation, arguments: object, by: str) -> object:
@@ -13,20 +13,24 @@ async def never(operation: Operation, arguments: object, by: str) -> object:
 
 
 @pytest.mark.parametrize(
-    ("operation", "query", "body", "said"),
+    ("operation", "fields", "body", "said"),
     [
-        ("pause", {}, b'{"kind":"lanes","name":"x"}', "`$.kind`: it is one of `provider`, `lane`, `agent`"),
-        ("calls", {"state": "idle"}, b"", "`waiting`, `inflight`, `delivering`, `ended`"),
-        ("calls", {"limit": "x"}, b"", "Expected `int`, got `str` - at `$.limit`"),
-        ("pause", {}, b"{}", "missing required field `kind`"),
+        ("pause", [], b'{"kind":"lanes","name":"x"}', "`$.kind`: it is one of `provider`, `lane`, `agent`"),
+        ("calls", [("state", "idle")], b"", "`waiting`, `inflight`, `delivering`, `ended`"),
+        ("calls", [("limit", "x")], b"", "Expected `int`, got `str` - at `$.limit`"),
+        ("pause", [], b"{}", "missing required field `kind`"),
+        ("calls", [("limit", "1"), ("limit", "2")], b"", "`limit` is given 2 times in path, query and body"),
+        ("pause", [("kind", "lane")], b'{"kind":"agent","name":"x"}', "`kind` is given 2 times"),
+        ("call", [("id", "b")], b"", "`id` is given 2 times"),
     ],
 )
 async def test_a_wrong_argument_is_named_with_what_it_may_be(
-    operation: str, query: dict[str, str], body: bytes, said: str
+    operation: str, fields: list[tuple[str, str]], body: bytes, said: str
 ) -> None:
-    path = {"pause": "/v1/pause", "calls": "/v1/calls"}[operation]
-    (route,) = (one for one in operation_routes(never) if one.path == path)
-    request = ControlRequest(method=route.method, path=path, parts={}, query=query, body=body, headers={}, peer="")
+    method, path = OPERATION_PATHS[operation]
+    (route,) = (one for one in operation_routes(never) if (one.method, one.path) == (method, path))
+    parts = {"id": "a"} if "{id}" in path else {}
+    request = ControlRequest(method=method, path=path, parts=parts, fields=fields, body=body, headers={}, peer="")
     answer = await route.handler(request)
 
     assert answer.status == 400

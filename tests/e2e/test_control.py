@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from datetime import datetime
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 import trio
 
 from hivemind_trio.demo import ScriptedReply, SimulatedProvider
@@ -282,6 +284,35 @@ async def test_a_path_longer_than_the_system_takes_is_reached(tmp_path: Path, pr
     async with serving("--policy", policy(tmp_path, provider.url), env=runtime) as proxy:
         await proxy.says("control_opened")
         assert (await found(runtime, "status"))["pid"] == proxy.process.pid
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "code"),
+    [
+        (b"nonsense\r\n\r\n", 400, "bad-request"),
+        (b"GET /v1/status HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400, "bad-request"),
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nhost: a\r\n\r\n", 431, "header-too-large"),
+        (b"GET / HTTP/3.0\r\nhost: a\r\n\r\n", 505, "http-version"),
+        (b"GET @/v1/status HTTP/1.1\r\nhost: a\r\n\r\n", 400, "bad-request"),
+        (b"TRACE /v1/status HTTP/1.1\r\nhost: a\r\n\r\n", 405, "method-not-allowed"),
+    ],
+)
+async def test_what_cannot_be_read_gets_problem_details_too(
+    request_: bytes, status: int, code: str, tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    async with serving("--policy", policy(tmp_path, provider.url), env=runtime) as proxy:
+        stream = await trio.open_unix_socket((await proxy.says("control_opened"))["socket"])
+        with trio.fail_after(PATIENCE_S):
+            async with stream:
+                await stream.send_all(request_)
+                await stream.send_eof()
+                answer = b"".join([part async for part in stream])
+
+    head, _, body = answer.partition(b"\r\n\r\n")
+    problem = json.loads(body)
+    assert b"content-type: application/problem+json" in head
+    assert (head.split()[1], problem["status"], problem["code"]) == (b"%d" % status, status, code)
+    assert (b"\r\nallow: " in head) is (status == 405)
 
 
 async def test_errors_are_problem_details(tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider) -> None:

@@ -309,3 +309,15 @@ def test_the_help_says_how() -> None:
     shown = CliRunner().invoke(main, ["lease", "--help"]).stdout
     assert "HIVEMIND_FENCE" in shown
     assert "76 the lease was lost" in " ".join(shown.split())
+
+
+async def test_the_stream_of_a_refused_session_is_complete(tmp_path: Path, runtime: dict[str, str]) -> None:
+    async with served(tmp_path, runtime) as proxy, asked(proxy) as control:
+        held = await control.post("/v1/leases", json={"resource": "browser", "agent": "a"})
+        wanted = {"resource": "browser", "agent": "b", "wait_s": 0.05}
+        # A stream without its last chunk makes the client raise.
+        async with control.stream("POST", "/v1/leases/hold", json=wanted) as answer:
+            lines = [line async for line in answer.aiter_lines()]
+
+    assert held.json()["lease"] is not None
+    assert '"code":"not-granted"' in lines[-1]

@@ -274,6 +274,10 @@ async def test_a_reload_says_what_came_of_it_and_heeds_its_condition(
     async with serving("--policy", path, env=runtime) as proxy, asked(proxy) as control:
         first = (await control.get("/v1/policy")).json()
         still = await command(runtime, "reload", "--if-match", first["hash"][:8])
+        short, weak, listed, any_ = [
+            await control.post("/v1/reload", headers={"if-match": condition})
+            for condition in (f'"{first["hash"][:7]}"', f'W/"{first["hash"]}"', f'"00000000", "{first["hash"]}"', "*")
+        ]
         path.write_text(path.read_text().replace("300s", "200s"))
         other = await control.post("/v1/reload", headers={"if-match": '"00000000"'})
         code, out, error = await command(runtime, "reload")
@@ -288,6 +292,8 @@ async def test_a_reload_says_what_came_of_it_and_heeds_its_condition(
 
     assert first["files"] == {str(path): path.read_text().replace("200s", "300s").removesuffix("lane slow { }\n")}
     assert first["path"] == str(path)
+    assert [one.status_code for one in (short, weak, listed, any_)] == [412, 412, 200, 200]
+    assert "8 or more of its first characters" in short.json()["detail"]
     assert still[:2] == (0, f"policy {first['hash'][:8]} is in force, as before\n")
     assert second["hash"] != first["hash"]
     assert (other.status_code, other.json()["code"]) == (412, "precondition-failed")

@@ -127,6 +127,9 @@ class Line:
 
     def refused(self, status: int, bytes_out: int) -> None: ...
 
+    def unread_answer(self, status: int) -> tuple[bytes, bytes]:
+        return b"", b""
+
     def refusal(self, target: bytes) -> None: ...
 
     def refuse_unread(self, data: bytes) -> bool:

@@ -26,14 +26,19 @@ Refused = tuple[Reason, str]
 
 
 def refused_head(scope: Scope, server: Server) -> Refused | None:
-    """Return the same of an ASGI scope, for listeners that are not the agents'."""
-    return refused(RequestHead.of(scope), server)
+    """Return why a listener that forwards nothing refuses a request; its routes say which methods they take."""
+    return _refused_source(RequestHead.of(scope), server)
 
 
 def refused(head: RequestHead, server: Server) -> Refused | None:
     """Return why a request is refused because of its head; None: it is not."""
     if head.method in METHODS_REJECTED:
         return Reason.METHOD_REJECTED, rejection_text(Reason.METHOD_REJECTED, method=head.method)
+    return _refused_source(head, server)
+
+
+def _refused_source(head: RequestHead, server: Server) -> Refused | None:
+    """Return why a request is refused because of its target, or of where it comes from."""
     if not head.path.startswith(b"/"):
         return Reason.BAD_REQUEST, rejection_text(Reason.BAD_REQUEST, "proxy")
     if head.path.startswith(b"/@"):
