@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.cli.control.top import RESTORED, Screen, frame
-from hivemind_trio.cli.control.words import cropped, span
+from hivemind_trio.cli.control.words import cropped, fitted, span
 from hivemind_trio.policy import width
 
 BLOCKS = [
@@ -41,6 +41,20 @@ def test_blocks_are_a_line_apart_and_those_without_rows_are_left_out() -> None:
 def test_a_line_that_fits_is_as_it_was() -> None:
     assert cropped("12345", 5) == "12345"
     assert cropped("漢字漢字", 5) == "漢字…"
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        ("5", "1234…\n漢字\n"),
+        ("6", "123456\n漢字\n"),
+        *((unusable, "123456\n漢字") for unusable in ("", "0", "-5", "many")),
+    ],
+)
+def test_columns_of_the_environment_crop_lines(columns: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+
+    assert fitted("123456\n漢字") == shown
 
 
 def test_spans_have_two_units_at_most() -> None:

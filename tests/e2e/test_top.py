@@ -15,9 +15,12 @@ from pathlib import Path
 
 import pytest
 import trio
+from click.testing import CliRunner
 
 from hivemind_trio.cli.control.top import ALTERNATE, RESTORED
+from hivemind_trio.cli.main import main
 from hivemind_trio.demo import SimulatedProvider
+from hivemind_trio.policy import width
 from tests.e2e.control import command, occupied, policy
 from tests.e2e.process import PATIENCE_S, environment, serving
 
@@ -115,6 +118,26 @@ async def test_in_a_pipe_it_prints_pictures_without_control_characters(
     assert (code, error) == (0, "")
     assert out.count("0 waiting, 0 of 1 in flight") == 2
     assert "\x1b" not in out
+
+
+async def test_in_a_pipe_lines_are_as_wide_as_columns_says(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    commands = (["top", "--count", "1"], ["status"], ["status", "sim"], ["queue"], ["calls"], ["budget"])
+    async with (
+        serving("--policy", policy(tmp_path, provider.url), env=runtime) as proxy,
+        occupied(proxy, provider, 2),
+    ):
+        # In this process: a dozen processes would take longer than the calls wait.
+        def shown(columns: str) -> list[str]:
+            runner = CliRunner(env={**runtime, "COLUMNS": columns})
+            return [runner.invoke(main, one).stdout for one in commands]
+
+        whole, narrow = [await trio.to_thread.run_sync(shown, columns) for columns in ("", "30")]
+
+    assert [max(map(width, text.splitlines())) for text in narrow] == [30] * len(commands)
+    assert all(max(map(width, text.splitlines())) > 30 for text in whole)
+    assert [text.split()[0] for text in narrow] == [text.split()[0] for text in whole]
 
 
 async def test_as_json_it_prints_an_object_on_a_line_for_each_picture(

@@ -13,6 +13,7 @@ from hivemind_trio.cli.console import fail
 
 from .connect import json_option, proxy_of, proxy_options
 from .status import budget_table
+from .words import fitted
 
 AMOUNT: Final = re.compile(r"(\$?)([0-9][0-9_]*)(?:\.([0-9]{1,6}))?([kM]?)")
 UNITS: Final = {"": 1, "k": 1_000, "M": 1_000_000}
@@ -107,6 +108,6 @@ def _print(found: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=2))
     elif found["budgets"]:
-        click.echo(budget_table(found["budgets"], datetime.now(UTC)), nl=False)
+        click.echo(fitted(budget_table(found["budgets"], datetime.now(UTC))), nl=False)
     else:
         click.echo("no call has counted in a budget yet")

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from .connect import json_option, proxy_of, proxy_options
-from .words import moment, span, table
+from .words import fitted, moment, span, table
 
 DOING: Final = {
     "arriving": "is arriving",
@@ -60,7 +60,7 @@ def calls(
     else:
         chosen = {"agent": agent, "lane": lane, "provider": provider}
         if found["calls"]:
-            click.echo(call_table(found["calls"][-limit:], datetime.now(UTC)), nl=False)
+            click.echo(fitted(call_table(found["calls"][-limit:], datetime.now(UTC))), nl=False)
             if len(found["calls"]) > limit:
                 click.echo(f"older calls are left out: --limit {10 * limit}")
         else:

@@ -12,7 +12,7 @@ import click
 from hivemind_trio.cli.progress import ProgressLine
 
 from .connect import json_option, proxy_of, proxy_options
-from .words import counted, moment, span, start, table
+from .words import counted, fitted, moment, span, start, table
 
 ASK_S: Final = 0.5
 TRIES: Final = 480
@@ -41,7 +41,7 @@ def queue(as_json: bool, socket: str | None, policy: str | None) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
-        click.echo(queue_table(found, datetime.now(UTC)), nl=False)
+        click.echo(fitted(queue_table(found, datetime.now(UTC))), nl=False)
 
 
 def queue_table(found: dict[str, Any], now: datetime) -> str:

@@ -12,7 +12,7 @@ import click
 from .connect import json_option, proxy_of, proxy_options
 from .leases.lease import overview as resource_tables
 from .provider import provider_text
-from .words import counted, moment, per, span, start, table
+from .words import counted, fitted, moment, per, span, start, table
 
 BUDGETS_SHOWN: Final = 20
 """Accounts of budgets in a picture of the whole."""
@@ -40,7 +40,7 @@ def status(provider: str | None, as_json: bool, socket: str | None, policy: str 
     if provider is not None:
         with proxy_of(socket, policy) as client:
             one = client.get(f"/v1/providers/{quote(provider, safe='')}")
-        shown = json.dumps(one, indent=2) + "\n" if as_json else provider_text(one, datetime.now(UTC))
+        shown = json.dumps(one, indent=2) + "\n" if as_json else fitted(provider_text(one, datetime.now(UTC)))
         click.echo(shown, nl=False)
         return
     with proxy_of(socket, policy) as client:
@@ -54,7 +54,7 @@ def status(provider: str | None, as_json: bool, socket: str | None, policy: str 
         now = datetime.now(UTC)
         leases = resource_tables(resources, now) if resources["resources"] else ""
         parts = overview(found, budgets, now), session_table(sessions), leases
-        click.echo("\n".join(part for part in parts if part), nl=False)
+        click.echo(fitted("\n".join(part for part in parts if part)), nl=False)
 
 
 def overview(found: dict[str, Any], budgets: list[dict[str, Any]], now: datetime) -> str:

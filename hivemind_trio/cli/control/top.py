@@ -21,7 +21,7 @@ from .calls import call_table
 from .connect import proxy_address, proxy_options
 from .queue import queue_table
 from .status import fullest_budgets, header, lane_table, node_table, provider_table
-from .words import cropped
+from .words import columns_wanted, cropped
 
 ALTERNATE: Final = "\x1b[?1049h\x1b[?25l"
 """Another screen, without a cursor: what was on the terminal is there again afterwards."""
@@ -43,7 +43,8 @@ Examples:
   hivemind-trio top --json | jq -c .status.waiting      an object on a line for each picture
 
 \b
-A narrow terminal has fewer columns, a low one fewer rows. If the proxy stops, it is looked for until it is back."""
+A narrow terminal has fewer columns, a low one fewer rows; in a pipe COLUMNS is the width, if it is set.
+If the proxy stops, it is looked for until it is back."""
 )
 @click.option(
     "--interval", type=click.FloatRange(0.1, 3_600), default=1.0, show_default=True, help="Seconds between pictures."
@@ -95,7 +96,7 @@ def _json_line(found: dict[str, Any]) -> str:
 
 
 def _whole_picture(found: dict[str, Any]) -> str:
-    return "\n".join(frame(_blocks(found), 10_000, 10_000)) + "\n"
+    return "\n".join(frame(_blocks(found), columns_wanted(), sys.maxsize)) + "\n"
 
 
 def _answers(where: str) -> Iterator[dict[str, Any] | str]:

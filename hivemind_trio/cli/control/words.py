@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Container, Sequence
 from datetime import datetime, timedelta
 
@@ -65,6 +67,18 @@ def cropped(line: str, columns: int) -> str:
     while line and width(line) > columns - 1:
         line = line[: -max(1, (width(line) - columns + 1) // 2)]
     return f"{line}…" if columns > 0 else ""
+
+
+def columns_wanted() -> int:
+    """Return COLUMNS of the environment, the width that a pipe or a file should have; without it no line is cropped."""
+    text = os.environ.get("COLUMNS", "")
+    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else sys.maxsize
+
+
+def fitted(text: str) -> str:
+    """Return a text whose lines are no wider than COLUMNS."""
+    columns = columns_wanted()
+    return text if columns == sys.maxsize else "".join(f"{cropped(line, columns)}\n" for line in text.splitlines())
 
 
 def counted(number: int, one: str, many: str = "") -> str:
