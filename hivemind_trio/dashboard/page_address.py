@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Awaitable, Callable
-from typing import final
+from typing import Final, final
+from urllib.parse import urlsplit
 
 import attrs
 import msgspec
@@ -12,6 +14,9 @@ import trio
 from hivemind_trio.control import ControlAnswer, ControlRequest, ControlRoute
 
 from .page_sessions import LOGIN, PageSessions
+
+EVERY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - read, and not listened at
+"""Addresses to listen at that no browser can open, and the one of this machine."""
 
 
 @final
@@ -28,8 +33,19 @@ class PageAddress:
     _url: str | None
     _opening: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
+    async def is_loopback(self) -> bool:
+        """Return True if no other machine, and no host of this container, can open it."""
+        host = urlsplit(await self._listens()).hostname or ""
+        return ipaddress.ip_address(host).is_loopback
+
     async def url(self) -> str:
-        """Return the URL; open an address if there is none."""
+        """Return the URL for a browser of this machine; open an address if there is none."""
+        url = await self._listens()
+        for every, own in EVERY_ADDRESS.items():
+            url = url.replace(f"//{every}:", f"//{own}:")
+        return url
+
+    async def _listens(self) -> str:
         async with self._opening:
             if self._url is None:
                 self._url = await self._open_loopback()
@@ -41,6 +57,6 @@ def link_route(sessions: PageSessions, address: PageAddress) -> ControlRoute:
 
     async def link(_: ControlRequest) -> ControlAnswer:
         url = f"{await address.url()}{LOGIN}?token={sessions.link()}"
-        return ControlAnswer(body=msgspec.json.encode({"url": url}))
+        return ControlAnswer(body=msgspec.json.encode({"url": url, "loopback": await address.is_loopback()}))
 
     return ControlRoute("POST", "/v1/dashboard", link)

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import click
 import httpx2
@@ -212,7 +213,9 @@ async def test_the_health_check_of_the_image_tells_whether_it_serves(policy: Pat
     assert not await healthy(port)
 
 
-async def test_the_policy_of_the_compose_file_serves_its_agents_alone(tmp_path: Path) -> None:
+async def test_the_policy_of_the_compose_file_serves_its_agents_alone_and_its_page_is_opened_from_outside(
+    tmp_path: Path, runtime: dict[str, str]
+) -> None:
     text = (DEPLOY / "compose.hmp").read_text()
     assert not check("compose.hmp", MemoryFiles({"compose.hmp": text})).diagnostics
     compose = (DEPLOY / "compose.yml").read_text()
@@ -221,13 +224,19 @@ async def test_the_policy_of_the_compose_file_serves_its_agents_alone(tmp_path: 
         assert f"\n  {name}:\n    file: ./secrets/{name}\n" in compose
         (tmp_path / name).write_text(f"the-{name}")
     path = tmp_path / "compose.hmp"
-    path.write_text(text.replace("/run/secrets/", f"{tmp_path}/"))
+    assert '\n      - "127.0.0.1:8788:8788"\n' in compose
+    path.write_text(text.replace("/run/secrets/", f"{tmp_path}/").replace("0.0.0.0:8788", "0.0.0.0:0"))
     async with (
-        serving("--policy", path, listen="0.0.0.0:0") as proxy,
+        serving("--policy", path, listen="0.0.0.0:0", env=runtime) as proxy,
         httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client,
     ):
         assert (await client.post(f"{proxy.url}/v1/messages", json={"model": "m"})).status_code == 401
         assert (await client.get(f"{proxy.url}/readyz")).status_code == 200
+        code, link, advice = await command(runtime, "dashboard")
+        assert (code, advice) == (0, "")
+        assert link.startswith("http://127.0.0.1:")
+        assert (await client.get(f"{urlsplit(link).scheme}://{urlsplit(link).netloc}/v1/status")).status_code == 401
+        assert (await client.get(link.strip())).status_code == 303
 
 
 @pytest.mark.slow
