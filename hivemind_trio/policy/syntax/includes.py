@@ -163,8 +163,9 @@ class _Reader:
                 return  # the schema says what an `include` looks like
         folder = _WILDCARD.sub(r"[\g<0>]", posixpath.dirname(path))  # a folder's own name is no pattern
         full = posixpath.join(folder, pattern)
-        if not self._within(posixpath.normpath(posixpath.join(posixpath.dirname(path), pattern))):
-            self._outside(pattern, span)
+        meant = posixpath.normpath(posixpath.join(posixpath.dirname(path), pattern))
+        if not self._within(meant):
+            self._outside(pattern, meant, span)
             return
         matches = self.disk.glob(full)
         if not matches:
@@ -173,9 +174,9 @@ class _Reader:
             name = posixpath.normpath(match)
             real = self.disk.resolve(name)
             if not self._within(name):
-                self._outside(name, span)
+                self._outside(name, name, span)
             elif not _is_below(real, self.real_folders):
-                self._outside(real, span)
+                self._outside(real, real, span)
             elif name in chain:
                 circle = " -> ".join([*chain[chain.index(name) :], name])
                 self._error("HM009", "circular include", span, note=circle, help="remove one of the includes")
@@ -193,8 +194,15 @@ class _Reader:
         """Return True if a path, which is normalised, is in one of the folders."""
         return _is_below(name, self.folders)
 
-    def _outside(self, name: str, span: Span) -> None:
-        folder = posixpath.dirname(name) or "."
+    def _outside(self, name: str, path: str, span: Span) -> None:
+        """Report an include that may not be read.
+
+        Args:
+            path: As the command line would name it, from the working directory.
+        """
+        folder = posixpath.dirname(path) or "."
+        while folder not in (".", "/") and _WILDCARD.search(folder):
+            folder = posixpath.dirname(folder) or "."
         self._error(
             "HM011",
             f"`{name}` is outside the policy's folder",

@@ -474,6 +474,21 @@ def test_nothing_outside_the_policys_folder_is_read(root: str, pattern: str) -> 
     assert len(found.paths) == 1
 
 
+@pytest.mark.parametrize("pattern", ["../y.hmp", "../out/*.hmp", "../*/y.hmp", "/etc/z/y.hmp", "sub/../../out/y.hmp"])
+@pytest.mark.parametrize("root", ["a/p/team.hmp", "p/team.hmp", "/srv/p/team.hmp"])
+def test_the_folder_that_the_help_names_is_what_has_to_be_allowed(root: str, pattern: str) -> None:
+    place = root.removesuffix("p/team.hmp")
+    names = [f"{place}y.hmp", f"{place}out/y.hmp", "/etc/z/y.hmp"]
+    files = MemoryFiles({root: f'include "{pattern}"\n', **dict.fromkeys(names, "lane other { }\n")})
+    (outside,) = read_closure(root, files).diagnostics
+    folder = (outside.help or "").partition("--allow-include ")[2].removesuffix(" ...`")
+
+    found = read_closure(root, files, allowed=[folder])
+
+    assert not found.diagnostics
+    assert len(found.paths) == 2
+
+
 def test_a_policy_in_the_working_directory_includes_nothing_above_it() -> None:
     texts = {"team.hmp": 'include "c/x.hmp"\ninclude "./..x.hmp"\n', "c/x.hmp": "a\n", "..x.hmp": "b\n"}
     above = {"team.hmp": 'include "../x.hmp"\n', "../x.hmp": "a\n"}
