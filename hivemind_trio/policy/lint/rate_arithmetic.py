@@ -42,6 +42,7 @@ def check_amounts(
     for name, declared in declarations.of("agent").items():
         _limits(declarations, declared)
         _agents_limits(declarations, declared, program, program.agents[name].limits)
+    _callers_slots(declarations, program)
     _unreachable(declarations, conditions, program)
     _children(declarations, conditions, program)
 
@@ -112,17 +113,46 @@ def _slots(declarations: SymbolTable, declared: BoundDeclaration, provider: Prov
 
 
 def _models_slots(declarations: SymbolTable, declared: BoundDeclaration, provider: ProviderSettings) -> None:
-    """Report a limit of some models above the slots of the whole provider."""
+    """Report a limit of some models above the slots of the whole provider, or of the account that has it."""
     slots = declarations.one(declared, "concurrency")
-    for block in declared.settings.get("limits", []):
+    _above(declarations, declared.settings.get("limits", []), provider.name, provider.limit, slots)
+    limits = {account.name: account.limit for account in provider.accounts}
+    for given in declared.settings.get("account", []):
+        if given.value in limits:
+            own = given.block["concurrency"][0] if "concurrency" in given.block else slots
+            _above(declarations, given.block.get("limits", []), given.value, limits[given.value], own)
+
+
+def _above(
+    declarations: SymbolTable, blocks: Iterable[SettingValue], name: str, limit: int, slots: SettingValue | None
+) -> None:
+    for block in blocks:
         for given in block.block.get("concurrency", []):
-            if given.value > provider.limit:
+            if given.value > limit:
                 declarations.report.warn(
                     "HM402",
-                    f"this limit has no effect: `{provider.name}` has {provider.limit} slots",
+                    f"this limit has no effect: `{name}` has {limit} slots",
                     given.span,
-                    labels=(Label(slots.span, "slots of the provider"),) if slots is not None else (),
-                    help="write a number below the slots of the provider, or delete it",
+                    labels=(Label(slots.span, f"slots of `{name}`"),) if slots is not None else (),
+                    help="write a number below that, or delete it",
+                )
+
+
+def _callers_slots(declarations: SymbolTable, program: Program) -> None:
+    """Report slots of an agent above those of all providers together, and of a lane above those of each of them."""
+    limits = [pool.limit for pool in program.pools.values()]
+    for kind, setting, most_, where in (
+        ("agent", "concurrency", sum(limits), "all providers together have"),
+        ("lane", "max", max(limits, default=0), "no provider has more than"),
+    ):
+        for declared in declarations.of(kind).values():
+            given = _own(declared, setting)
+            if limits and given is not None and isinstance(given.value, int) and given.value > most_:
+                declarations.report.warn(
+                    "HM402",
+                    f"this limit has no effect: {where} {most_:,} slots",
+                    given.span,
+                    help="make it smaller, or delete it",
                 )
 
 

@@ -26,9 +26,9 @@ PAGES: Final = (
         "HM402",
         "limit that is never reached",
         "A step of a budget above the step that stops calls is never reached; steps are ordered by their share, not "
-        "by their place in the text. A `limits` block with more slots than its provider limits nothing, and neither "
-        "does a limit of an agent above what all providers together allow, or a `max-output` of a rule above "
-        "that of every model it is for.",
+        "by their place in the text. A `limits` block with more slots than its provider or account limits nothing, "
+        "and neither does a limit of an agent above what all providers together allow, a `max` of a lane above the "
+        "slots of every provider, or a `max-output` of a rule above that of every model it is for.",
         wrong="budget b { tokens 1M/day; at 80% { deny }; at 90% { warn } }\nprovider anthropic { }",
         right="budget b { tokens 1M/day; at 80% { warn }; at 90% { deny } }\nprovider anthropic { }",
     ),
