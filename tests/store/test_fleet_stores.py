@@ -131,6 +131,43 @@ async def test_a_node_is_told_what_another_one_reports_where_it_need_not_answer(
 
 
 @pytest.mark.parametrize("kind", STORES)
+async def test_slots_that_come_free_are_given_to_a_node_that_waits_without_its_asking(
+    kind: str, tmp_path: Path
+) -> None:
+    async with opened(kind, tmp_path) as store:
+        await learned(store)
+        await store.sync("p", wish("a", 3, CAP))
+        send, hear = trio.open_memory_channel[Notice](8)
+        listens = trio.Event()
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(store.listen, "b", listens.set, send.send_nowait)
+                await listens.wait()
+                waits = (await store.sync("p", wish("b", 2, 4))).rows["b"]
+                back = attrs.evolve(wish("a", 4, CAP), keep=CAP - 2, target=CAP - 2, parts=(("c", 4), ("b", 3)))
+                answer = await store.sync("p", back)
+                row = attrs.evolve(waits, share=2, changes=1)
+                assert (answer.granted, answer.tell, answer.wake) == (("b",), ("b",), ())
+                assert answer.rows["b"] == row
+                notice = await hear.receive()
+                assert notice == RowNotice(pool="p", node="a", run=answer.run, row=answer.rows["a"], granted={"b": row})
+                # The next report says what the node uses of it, and begins anew.
+                used = await store.sync("p", attrs.evolve(wish("b", 3, 4), keep=2))
+                assert (used.share, used.rows["b"].changes) == (2, 0)
+                nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_a_node_that_is_not_connected_is_given_no_slots(kind: str, tmp_path: Path) -> None:
+    async with opened(kind, tmp_path) as store:
+        await learned(store)
+        await store.sync("p", wish("a", 3, CAP))
+        await store.sync("p", wish("b", 2, 4))
+        answer = await store.sync("p", attrs.evolve(wish("a", 4, CAP), keep=4, target=4, parts=(("b", 4),)))
+        assert (answer.granted, answer.rows["b"].share) == ((), 0)
+
+
+@pytest.mark.parametrize("kind", STORES)
 async def test_a_node_that_ends_frees_its_slots_and_is_fenced_by_its_successor(kind: str, tmp_path: Path) -> None:
     async with opened(kind, tmp_path) as store:
         await learned(store)

@@ -6,6 +6,7 @@ The older ones know a life of the store by `run`, and that it learns by `learns`
 from __future__ import annotations
 
 import gc
+import json
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -180,3 +181,20 @@ async def test_a_newer_node_learns_for_as_long_as_an_older_one_finds_necessary(p
     at(pools, 1)
     await slots(pools, 2, run)
     assert float((await marks(pools, SLOTS))["till"]) == NOW_MS + 5_000 + LEARNING_MS
+
+
+async def test_an_older_node_that_waits_is_called_to_ask_for_slots_that_come_free(pools: RedisPools) -> None:
+    _, run = await slots(pools, 1)
+    await slots(pools, 1, run, "old")
+    await slots(pools, 2, run)
+    assert await slots(pools, 3, run) == (CAP, run)
+    row = {"e": 1, "q": 2, "p": CAP, "a": 0, "h": 0, "w": 4, "c": 0, "f": 1, "t": NOW_MS, "k": True, "s": -1}
+    await old_node(pools, "hm:{test:p}:n", "old", json.dumps(row))
+    back = ShareRequest(
+        node="new", epoch=1, seq=4, cap=CAP, nodes=2, run=run, keep=5, held=5, demand=CAP, target=5, owed=0, floor=1,
+        parts=(("old", 4),),
+    )  # fmt: skip
+
+    answer = await pools.sync("p", back)
+
+    assert (answer.granted, answer.wake, answer.rows["old"].share) == ((), ("old",), 0)

@@ -77,6 +77,7 @@ def wish(random: Random, name: str, seq: int, lives: Sequence[str] = ("",)) -> S
         target=random.randrange(0, 14),
         owed=random.randrange(-2_000, 2_000),
         floor=random.randrange(0, 2),
+        parts=tuple((other, random.randrange(0, 14)) for other in random.sample("abcd", random.randrange(0, 4))),
     )
 
 

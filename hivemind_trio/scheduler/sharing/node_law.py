@@ -6,11 +6,12 @@ than what the store has recorded for it, whichever messages are lost, doubled or
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
 
-from .fair_shares import fair_shares, owed_after
+from .fair_shares import FairShare, fair_shares, owed_after
 from .share_row import LeaseTerms, RowNotice, ShareAnswer, ShareRequest, ShareRow
 
 MS: Final = 1_000_000
@@ -154,7 +155,7 @@ class NodeLaw:
         if self._heard:
             return True
         target = self._target(held, demand)
-        if demand > self.share and target > self.share and target != self._denied:
+        if demand > self.share and (not self._said_waits or (target > self.share and target != self._denied)):
             return True
         # What is beyond its part goes back as calls end, if somebody waits for it.
         return self.others_wait() and max(held, target) < self._occupied
@@ -172,11 +173,12 @@ class NodeLaw:
         if self.pending is not None:
             raise ValueError("a request is under way")
         allowed = self.allowance(now_ns)
-        target = self._target(held, demand)
+        rows = self._now(held, demand)
+        parts = fair_shares(self._total or self.cap, rows)
+        target = parts[self.node].whole
         elapsed_ns = now_ns - self._sent_ns if self._sent_ns is not None else 0
-        due = fair_shares(self._total, self._now(held, demand)).get(self.node)
-        if due is not None and demand > held:
-            self._owed = owed_after(self._owed, due, max(self.share, held), elapsed_ns // MS)
+        if self._total and demand > held:
+            self._owed = owed_after(self._owed, parts[self.node], max(self.share, held), elapsed_ns // MS)
         elif demand <= held:
             self._owed = 0  # nothing waits: nothing is withheld
         keep = min(allowed, target) if self.others_wait() or self._exceeds_cap else allowed
@@ -197,9 +199,22 @@ class NodeLaw:
             target=target,
             owed=self._owed,
             floor=self.floor,
+            parts=self._parts_of_waiting(rows, parts),
         )
         self.pending = ask, now_ns
         return ask
+
+    def _parts_of_waiting(
+        self, rows: Mapping[str, ShareRow], parts: Mapping[str, FairShare]
+    ) -> tuple[tuple[str, int], ...]:
+        """Return the nodes that wait and are due more than they have, by how much they lack."""
+        lacks = {
+            name: part.whole - rows[name].occupied
+            for name, part in parts.items()
+            if name != self.node and rows[name].demand > rows[name].occupied
+        }
+        names = sorted((name for name in lacks if lacks[name] > 0), key=lambda name: (-lacks[name], name))
+        return tuple((name, parts[name].whole) for name in names)
 
     def answered(self, answer: ShareAnswer) -> None:
         """Take the store's answer; one to an earlier request is ignored."""
@@ -208,12 +223,15 @@ class NodeLaw:
         ask, self.answered_ns = self.pending
         self.pending = self._cut_ns = None
         self._rows, self._total = self._newest(answer), answer.cap
-        own = answer.rows[self.node]
-        self.share, self._occupied = answer.share, own.occupied
-        self._denied = ask.target if ask.target > self.share else None
         self._run, self.learning, self.blind = answer.run, answer.learning, answer.blind
         if answer.learning and ask.run != answer.run:
             self._heard = True  # to it, what was said before may have been late
+        self._take(self._rows[self.node])
+        self._denied = ask.target if ask.target > self.share else None
+
+    def _take(self, own: ShareRow) -> None:
+        """Use the share that the store has recorded, as far as this node is due it."""
+        self.share, self._occupied = own.share, own.occupied
         target = self._target(own.held, own.demand)
         self._using = min(self.share, target) if self.others_wait() else self.share
         if self._exceeds_cap:
@@ -224,7 +242,7 @@ class NodeLaw:
         rows = dict(answer.rows)
         if answer.run == self._run:
             for name, row in self._rows.items():
-                if name in rows and name != self.node and rows[name].is_before(row):
+                if name in rows and rows[name].is_before(row):
                     rows[name] = row
         return rows
 
@@ -253,19 +271,39 @@ class NodeLaw:
             self._cut_ns = now_ns
 
     def told(self, notice: RowNotice) -> bool:
-        """Take the row of another node, as it has just reported it. A notice grants no slot.
+        """Take the row of another node, as it has just reported it, and the slots that the store gives this one.
 
         Returns:
-            True if a request may be due: slots have to go back, or calls wait here. False while one is under way.
+            True if there is something to do: slots have come, or a request may be due, because slots have to go back
+            or calls wait here.
         """
-        before = self._rows.get(notice.node)
         if notice.run != self._run or self.answered_ns is None or notice.node == self.node:
             return False
-        if before is None or before.is_before(notice.row):
-            self._rows = self._rows | {notice.node: notice.row}
+        news = {
+            name: row
+            for name, row in ({notice.node: notice.row} | notice.granted).items()
+            if name not in self._rows or self._rows[name].is_before(row)
+        }
+        self._rows = self._rows | news
+        granted = self.node in news and self._is_up_to_date(news[self.node])
+        if granted:
+            self._take(news[self.node])
+        if sum(row.occupied for row in self._rows.values()) < self._total:
+            self._denied = None  # some are free, which its next request may get
+        return granted or (self.pending is None and (self._said_waits or self.others_wait()))
+
+    def _is_up_to_date(self, own: ShareRow) -> bool:
+        """Return True if the store had the last report of this node when it recorded this row.
+
+        A report that it did not have says less: the node may have lowered its share meanwhile.
+        """
+        return not self._fenced and (own.epoch, own.seq) == (self.epoch, self._seq)
+
+    @property
+    def _said_waits(self) -> bool:
+        """True if the store knows that calls wait here."""
         own = self._rows.get(self.node)
-        waits = own is not None and own.demand > own.occupied
-        return self.pending is None and (waits or self.others_wait())
+        return own is not None and own.demand > own.occupied
 
     def heard(self) -> None:
         """Note that another node has returned slots, or waits for some."""

@@ -91,7 +91,7 @@ class NodeShares:
         for name, law in self.laws.items():
             held, wanted = demand.get(name, (0, 0))
             wakes_ns = min(wakes_ns, law.wakeup_ns(now_ns))
-            if wanted > held:
+            if wanted > held or law.others_wait():
                 # An event may have come too soon after the last report; it is looked at again then.
                 soonest_ns = law.soonest_ns()
                 wakes_ns = min(wakes_ns, soonest_ns) if soonest_ns > now_ns else wakes_ns

@@ -77,6 +77,8 @@ class ShareRequest:
     """Thousandths of slots that rounding has withheld so far."""
     floor: int
     """Slots that it goes on with while it cannot reach the store."""
+    parts: tuple[tuple[str, int], ...] = ()
+    """Other nodes that wait, and the part that each is due, as this node sees it: they get free slots in this order."""
 
 
 @final
@@ -98,6 +100,8 @@ class ShareRow:
     """True if it has reported to this life of the store after it had heard of it."""
     suspect_ms: int | None = None
     """When it was marked as missing."""
+    changes: int = 0
+    """Times that the store has changed the share since the report."""
 
     @property
     def occupied(self) -> int:
@@ -105,8 +109,8 @@ class ShareRow:
         return max(self.share, self.held)
 
     def is_before(self, other: ShareRow) -> bool:
-        """Return True if this is an older report of the same node."""
-        return (self.epoch, self.seq) < (other.epoch, other.seq)
+        """Return True if this is an older state of the same node."""
+        return (self.epoch, self.seq, self.changes) < (other.epoch, other.seq, other.changes)
 
 
 @final
@@ -129,6 +133,13 @@ class ShareAnswer:
     """Nodes that are to speak to the store now: they wait for what came back, or have what this node waits for."""
     tell: tuple[str, ...] = ()
     """Nodes that are told the row of this one: it has changed, and they need not ask."""
+    granted: tuple[str, ...] = ()
+    """Nodes that wait and have been given free slots; they are among those that are told."""
+
+    def notice(self, pool: str, node: str) -> RowNotice:
+        """Return what the nodes in `tell` are told after the report of a node."""
+        granted = {name: self.rows[name] for name in self.granted}
+        return RowNotice(pool=pool, node=node, run=self.run, row=self.rows[node], granted=granted)
 
 
 @final
@@ -141,6 +152,8 @@ class RowNotice:
     run: str
     """Life of the store."""
     row: ShareRow
+    granted: dict[str, ShareRow] = attrs.field(factory=dict)
+    """Rows of nodes that the store has given slots since they reported. Each of them is told so by its own row."""
 
 
 @final

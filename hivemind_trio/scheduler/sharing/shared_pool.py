@@ -77,26 +77,41 @@ class SharedPool:
             heard=ask.run == self.life.name,
         )
         self.rows[ask.node] = row
-        before = own.occupied if own is not None else 0
-        wake = self._wake(ask.node, row, before, cap)
+        granted = () if learns else self._grant(ask, cap, now_ms, present)
+        wake = self._wake(ask.node, row, cap, granted)
         changed = own is None or (own.share, own.held, own.demand) != (row.share, row.held, row.demand)
-        tell = tuple(name for name in sorted(self.rows) if changed and name != ask.node and name not in wake)
-        return attrs.evolve(self._answer(ask, row), wake=wake, tell=tell)
+        others = (name for name in sorted(self.rows) if name != ask.node and name not in wake)
+        tell = tuple(others) if changed or granted else ()
+        return attrs.evolve(self._answer(ask, row), wake=wake, tell=tell, granted=granted)
 
     def _cap(self, caps: list[int]) -> int:
         return min(caps) if self.limit is None else min(self.limit, *caps)
 
-    def _wake(self, sender: str, row: ShareRow, before: int, cap: int) -> tuple[str, ...]:
+    def _grant(self, ask: ShareRequest, cap: int, now_ms: int, present: Collection[str]) -> tuple[str, ...]:
+        """Give free slots to nodes that wait, by the parts that the sender sees; return the nodes that got some."""
+        free, names = cap - sum(row.occupied for row in self.rows.values()), []
+        for name, part in ask.parts:
+            row = self.rows.get(name)
+            if row is None or name == ask.node or name not in present or now_ms - row.seen_ms >= self.terms.grace_ms:
+                continue  # it may have been stopped, and would keep the slots unused
+            slots = min(free, min(part, row.demand) - row.occupied)
+            if slots > 0:
+                row.share, row.changes = row.occupied + slots, row.changes + 1
+                free -= slots
+                names.append(name)
+        return tuple(names)
+
+    def _wake(self, sender: str, row: ShareRow, cap: int, granted: Collection[str]) -> tuple[str, ...]:
+        """Return the nodes that are to report, because the sender waits and they may have slots for it."""
+        if row.demand <= row.occupied:
+            return ()
         wanted = sum(one.demand for one in self.rows.values())
         names = []
         for name, one in sorted(self.rows.items()):
-            if name == sender:
-                continue
-            waits = row.occupied < before and one.demand > one.occupied
             has_more = one.occupied > one.demand or one.occupied * wanted >= cap * one.demand + wanted
             # Calls of a node that has not reported for a while may have ended.
             is_old = one.occupied > 0 and row.seen_ms - one.seen_ms >= self.terms.stale_ms
-            if waits or (row.demand > row.occupied and (has_more or is_old)):
+            if name != sender and name not in granted and (has_more or is_old):
                 names.append(name)
         return tuple(names)
 
@@ -138,8 +153,10 @@ class SharedPool:
                 if not connected or silent_ms >= FORGET_MS:
                     del self.rows[name]
                 else:
-                    row.share = min(row.share, row.floor)
-                    row.held = min(row.held, row.share)
+                    share = min(row.share, row.floor)
+                    held = min(row.held, share)
+                    row.changes += (share, held) != (row.share, row.held)
+                    row.share, row.held = share, held
 
     def _answer(self, ask: ShareRequest, row: ShareRow) -> ShareAnswer:
         return ShareAnswer(

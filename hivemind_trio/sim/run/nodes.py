@@ -194,8 +194,7 @@ class SimulatedNode:
             answer = model.sync(pool, ask, now_ms, self.store.present())
             self.store.wake(answer.wake, pool)
             if answer.tell:
-                row = answer.rows[ask.node]
-                self.store.wake(answer.tell, RowNotice(pool=pool, node=ask.node, run=answer.run, row=row))
+                self.store.wake(answer.tell, answer.notice(pool, ask.node))
             return answer
 
         self.store.ask(self.name, "sync", run, answered, failed, law.fenced)

@@ -11,7 +11,7 @@ import trio
 from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk
 from hivemind_trio.scheduler.sharing.budget_ask import BudgetsAnswer, BudgetsAsk
 from hivemind_trio.scheduler.sharing.fleet_model import FleetModel
-from hivemind_trio.scheduler.sharing.share_row import LeaseTerms, RowNotice, ShareAnswer, ShareRequest
+from hivemind_trio.scheduler.sharing.share_row import LeaseTerms, ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
 
 from .interface import BUDGETS, Notice, learned
@@ -51,8 +51,7 @@ class MemoryFleet:
         answer = self.model.sync(pool, ask, self._now_ms(), self._calls)
         self._wake(answer.wake, pool)
         if answer.tell:
-            notice = RowNotice(pool=pool, node=ask.node, run=answer.run, row=answer.rows[ask.node])
-            self._wake(answer.tell, notice)
+            self._wake(answer.tell, answer.notice(pool, ask.node))
         return answer
 
     async def draw(self, pool: str, window: str, ask: WindowAsk, shape: WindowShape) -> WindowAnswer:

@@ -70,6 +70,8 @@ class _Row(msgspec.Struct):
     t: int
     k: bool
     s: int
+    n: int = 0
+    """Not there in rows that nodes of before 2026-11-27 have written."""
 
     def row(self) -> ShareRow:
         return ShareRow(
@@ -84,6 +86,7 @@ class _Row(msgspec.Struct):
             seen_ms=self.t,
             heard=self.k,
             suspect_ms=self.s if self.s >= 0 else None,
+            changes=self.n,
         )
 
 
@@ -97,6 +100,7 @@ class _Answer(msgspec.Struct):
     rows: dict[str, _Row]
     wake: str
     tell: str
+    granted: str
 
 
 @final
@@ -104,6 +108,7 @@ class _Notice(msgspec.Struct):
     node: str
     run: str
     row: _Row
+    granted: dict[str, _Row] = {}
 
 
 @final
@@ -420,7 +425,7 @@ class RedisPools:
         terms = self._terms
         asked = (ask.node, ask.epoch, ask.seq, ask.cap, ask.nodes, ask.keep, ask.held, ask.demand, ask.target)
         bounds = (terms.lease_ms, terms.grace_ms, terms.gone_ms, FORGET_MS)
-        return (*asked, ask.owed, ask.floor, *bounds, self._channel(""), ask.run)
+        return (*asked, ask.owed, ask.floor, *bounds, self._channel(""), ask.run, json_of(ask.parts))
 
     async def listen(self, node: str, on_open: Callable[[], None], on_call: Callable[[Notice], None]) -> None:
         """Hear what other nodes say to this one, until the connection breaks.
@@ -447,7 +452,8 @@ class RedisPools:
         except msgspec.MsgspecError:
             return key
         pool = key.removeprefix(f"hm:{{{self.namespace}:").removesuffix("}:n")
-        return RowNotice(pool=pool, node=found.node, run=found.run, row=found.row.row())
+        granted = {name: row.row() for name, row in found.granted.items()}
+        return RowNotice(pool=pool, node=found.node, run=found.run, row=found.row.row(), granted=granted)
 
     def _keys(self, pool: str) -> tuple[str, ...]:
         return f"hm:{{{self.namespace}:{pool}}}:n", f"hm:{{{self.namespace}:{pool}}}:m"
@@ -488,6 +494,7 @@ def answer_of(ask: ShareRequest, answer: str) -> ShareAnswer:
         rows={name: row.row() for name, row in found.rows.items()},
         wake=tuple(found.wake.split("\n")) if found.wake else (),
         tell=tuple(found.tell.split("\n")) if found.tell else (),
+        granted=tuple(found.granted.split("\n")) if found.granted else (),
     )
 
 

@@ -1,6 +1,7 @@
 """Scripts that Redis runs. `SYNC` is `scheduler/sharing/shared_pool.py`; tests hold the two against each other.
 
-Rows are JSON, in which Redis keeps 14 digits: times are milliseconds.
+Rows are JSON, in which Redis keeps 14 digits: times are milliseconds. A row without `g` is of a node of before
+2026-11-27, which asks for slots that come free; others are given them in the notice of who has returned them.
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ if turns then
   for name, row in pairs(rows) do row.k, row.t, row.s = false, now, -1 save(name) end
 end
 local blind = false
-local function answer(row, wake, tell)
+local function answer(row, wake, tell, granted)
   local least = limit
   for _, one in pairs(rows) do least = math.min(least, one.p) end
   local told = {cap = least, share = row.a, run = life, learning = till >= 0, rows = rows, wake = wake}
-  told.tell = tell
+  told.tell, told.granted = tell, granted
   told.blind = blind and till >= 0
   return cjson.encode(told)
 end
 
 local own = rows[node]
 if own and epoch < own.e then return 'fenced' end
-if own and epoch == own.e and seq <= own.q then return answer(own, '', '') end
+if own and epoch == own.e and seq <= own.q then return answer(own, '', '', '') end
 
 for name, row in pairs(rows) do
   if name ~= node then
@@ -65,7 +66,12 @@ for name, row in pairs(rows) do
     elseif row.s < 0 then row.s = now
     elseif now - row.s >= grace then
       if not there or silent >= forget then rows[name] = nil
-      else row.a = math.min(row.a, row.f) row.h = math.min(row.h, row.a) end
+      else
+        local share = math.min(row.a, row.f)
+        local held = math.min(row.h, share)
+        if share ~= row.a or held ~= row.h then row.n = (row.n or 0) + 1 end
+        row.a, row.h = share, held
+      end
     end
     if rows[name] then save(name) else redis.call('HDEL', KEYS[1], name) end
   end
@@ -99,31 +105,46 @@ end
 local share = keep
 if till < 0 then share = math.max(math.min(keep, known_share), math.min(target, room)) end
 local row = {e = epoch, q = seq, p = cap0, a = share, h = held, w = demand, c = owed, f = floor}
-row.t, row.k, row.s = now, told == life, -1
+row.t, row.k, row.s, row.n, row.g = now, told == life, -1, 0, true
 if own then changed = own.a ~= row.a or own.h ~= row.h or own.w ~= row.w end
 rows[node] = row
 save(node)
 redis.call('PEXPIRE', KEYS[1], forget + 60000)
 redis.call('PEXPIRE', KEYS[2], forget + 60000)
 
+local free, granted, given = cap, {}, {}
+for _, one in pairs(rows) do free = free - occupied(one) end
+for _, due in ipairs(till < 0 and cjson.decode(ARGV[18]) or {}) do
+  local name, part = due[1], due[2]
+  local one = rows[name]
+  if one and one.g and name ~= node and now - one.t < grace and connected(name) then
+    local slots = math.min(free, math.min(part, one.w) - occupied(one))
+    if slots > 0 then
+      one.a, one.n, free = occupied(one) + slots, one.n + 1, free - slots
+      granted[#granted + 1], given[name] = name, one
+      save(name)
+    end
+  end
+end
+
 local wanted, wake, tell = 0, {}, {}
-local notice = KEYS[1] .. '\\n' .. cjson.encode({node = node, run = life, row = row})
+local notice = KEYS[1] .. '\\n' .. cjson.encode({node = node, run = life, row = row, granted = given})
 for name, one in pairs(rows) do wanted = wanted + one.w order[#order + 1] = name end
 table.sort(order)
 for _, name in ipairs(order) do
   local one = rows[name]
-  local waits = occupied(row) < before and one.w > occupied(one)
+  local waits = not one.g and occupied(row) < before and one.w > occupied(one)
   local more = occupied(one) > one.w or occupied(one) * wanted >= cap * one.w + wanted
   local old = occupied(one) > 0 and now - one.t >= math.floor(grace / 12)
-  if name ~= node and (waits or (row.w > occupied(row) and (more or old))) then
+  if name ~= node and not given[name] and (waits or (row.w > occupied(row) and (more or old))) then
     wake[#wake + 1] = name
     redis.call('PUBLISH', ARGV[16] .. name, KEYS[1])
-  elseif name ~= node and changed then
+  elseif name ~= node and (changed or #granted > 0) then
     tell[#tell + 1] = name
     redis.call('PUBLISH', ARGV[16] .. name, notice)
   end
 end
-return answer(row, table.concat(wake, '\\n'), table.concat(tell, '\\n'))
+return answer(row, table.concat(wake, '\\n'), table.concat(tell, '\\n'), table.concat(granted, '\\n'))
 """
 )
 

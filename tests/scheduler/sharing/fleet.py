@@ -12,7 +12,7 @@ from typing import final
 import attrs
 
 from hivemind_trio.scheduler.sharing.node_law import NodeLaw
-from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, RowNotice, ShareAnswer, ShareRequest
+from hivemind_trio.scheduler.sharing.share_row import FencedNode, LeaseTerms, ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.shared_pool import SharedPool
 
 TERMS = LeaseTerms(lease_ms=6_000, renew_ms=200, gone_ms=1_000)
@@ -118,7 +118,7 @@ class Fleet:
             node.law.fenced()
             return
         self.send(lambda: self.hear(node, answer))
-        notice = RowNotice(pool="p", node=ask.node, run=answer.run, row=answer.rows[ask.node])
+        notice = answer.notice("p", ask.node)
         for other in self.nodes:
             if other.law.node in answer.wake and other.alive and not other.cut:
                 self.send(other.law.heard)

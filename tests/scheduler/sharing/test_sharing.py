@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from random import Random
+from typing import Any
 
 import attrs
 import pytest
@@ -47,12 +48,13 @@ def says(pool: SharedPool, present: Collection[str] = NODES) -> Callable[..., Sh
     """Return how a node reports to a pool of four slots."""
     seqs: Counter[str] = Counter()
 
-    def ask(node: str, keep: int, now_ms: int, run: str = "", seq: int = 0, **more: int) -> ShareAnswer:
+    def ask(node: str, keep: int, now_ms: int, run: str = "", seq: int = 0, **more: Any) -> ShareAnswer:
         seqs[node] = seq or seqs[node] + 1
-        wish = {"cap": 4, "nodes": 3, "held": 0, "demand": 4, "target": 4, "owed": 0, "floor": 0, **more}
-        return pool.sync(
-            ShareRequest(node=node, epoch=1, seq=seqs[node], run=run, keep=keep, **wish), now_ms, "1", present
-        )
+        wish = ShareRequest(
+            node=node, epoch=1, seq=seqs[node], cap=4, nodes=3, run=run, keep=keep, held=0, demand=4, target=4, owed=0,
+            floor=0,
+        )  # fmt: skip
+        return pool.sync(attrs.evolve(wish, **more), now_ms, "1", present)
 
     return ask
 
@@ -146,21 +148,34 @@ class Gullible(SharedPool):  # believes that a report from before it was wiped t
         return answer
 
 
+class Outdated(NodeLaw):  # takes slots of a row that does not have its last report
+    def _is_up_to_date(self, own: ShareRow) -> bool:
+        return True
+
+
+class Lavish(SharedPool):  # gives a waiting node one slot more than there are
+    def sync(self, ask: ShareRequest, now_ms: int, run: str, present: Collection[str]) -> ShareAnswer:
+        answer = super().sync(ask, now_ms, run, present)
+        for name in answer.granted:
+            self.rows[name].share += 1
+        return attrs.evolve(answer, rows={name: attrs.evolve(row) for name, row in self.rows.items()})
+
+
 def breaks(first_seed: int, **planted: object) -> bool:
     """Return True if some life shows a bug; the first one has, when the bug was planted last."""
     return any((fleet := hard_life(made(seed, **planted))).peak > fleet.cap for seed in (first_seed, *range(300)))
 
 
 @pytest.mark.parametrize(
-    ("store", "seed"), [(Unfenced, 893), (Unclamped, 1), (Forgetful, 19), (Unlearned, 1), (Gullible, 91)]
+    ("store", "seed"), [(Unfenced, 893), (Unclamped, 1), (Forgetful, 19), (Unlearned, 1), (Gullible, 91), (Lavish, 279)]
 )
 def test_I1_fails_with_a_bug_in_the_store(store: Callable[[LeaseTerms], SharedPool], seed: int) -> None:
     assert breaks(seed, pool=store(TERMS))
 
 
-@pytest.mark.parametrize("law", [BornRich, Raising])
-def test_I1_fails_with_a_bug_in_the_node(law: Callable[..., NodeLaw]) -> None:
-    assert breaks(0, make_law=law)
+@pytest.mark.parametrize(("law", "seed"), [(BornRich, 0), (Raising, 0), (Outdated, 40)])
+def test_I1_fails_with_a_bug_in_the_node(law: Callable[..., NodeLaw], seed: int) -> None:
+    assert breaks(seed, make_law=law)
 
 
 @pytest.mark.slow
@@ -225,6 +240,7 @@ asks = st.builds(
     target=st.integers(0, 30),
     owed=st.just(0),
     floor=st.just(1),
+    parts=st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 30)), max_size=4).map(tuple),
 )
 
 

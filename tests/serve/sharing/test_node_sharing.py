@@ -110,6 +110,28 @@ async def test_a_call_that_waits_is_served_though_the_other_node_has_the_slots(
                         nursery.start_soon(one.serve, node, 10, 0.2)
 
 
+async def test_a_slot_that_comes_free_is_used_at_once_by_a_node_that_waits(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync, asked = FleetModel.sync, Counter[str]()
+
+    def counted(self: FleetModel, pool: str, ask: ShareRequest, now_ms: int, present: Collection[str]) -> ShareAnswer:
+        asked[ask.node] += 1
+        return sync(self, pool, ask, now_ms, present)
+
+    of = program(providers=[provider("p", limit=2)])
+    async with nodes(of, monkeypatch) as one, trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(one.serve, 0, 1, 0.3)
+        await trio.sleep(0.1)
+        nursery.start_soon(one.serve, 1, 1, 0.1)
+        await trio.sleep(0.1)
+        monkeypatch.setattr(FleetModel, "sync", counted)
+        await trio.sleep(0.13)
+        assert one.engines[1].snapshot().pools["p"].inflight == 1
+        assert asked == {"n0": 1}
+
+
 async def waited_s(monkeypatch: pytest.MonkeyPatch) -> float:
     """Return the time that calls wait in all, where most come to one node, and every few seconds to another one."""
     waits: list[float] = []

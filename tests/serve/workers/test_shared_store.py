@@ -64,6 +64,7 @@ def wish(random: Random, seq: int) -> ShareRequest:
         target=random.randrange(0, 14),
         owed=random.randrange(-2_000, 2_000),
         floor=random.randrange(0, 2),
+        parts=tuple((other, random.randrange(0, 14)) for other in random.sample("abcd", random.randrange(0, 4))),
     )
 
 
@@ -181,6 +182,11 @@ async def test_a_node_is_called_over_its_channel_and_hears_that_the_store_has_en
                 assert await hear.receive() == "p"
                 told = await store.sync("p", attrs.evolve(first, node="b", seq=2, demand=0, target=0))
                 assert await hear.receive() == RowNotice(pool="p", node="b", run=told.run, row=told.rows["b"])
+                await store.sync("p", attrs.evolve(first, seq=2, demand=12, target=4))
+                back = attrs.evolve(first, node="b", seq=3, demand=0, target=0, parts=(("a", 7),))
+                answer = await store.sync("p", back)
+                assert await hear.receive() == answer.notice("p", "b")
+                assert answer.notice("p", "b").granted["a"].share == 7
                 await store.bye("p", "a", 1)
                 assert fleet.model.pools["p"].rows["a"].share == 0
                 theirs.close()

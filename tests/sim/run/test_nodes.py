@@ -10,7 +10,7 @@ import pytest
 from hivemind_trio.scheduler.learning.learn_record import LearnRecord
 from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk
 from hivemind_trio.scheduler.learning.pool_learning import LearningRole, PoolLearning
-from hivemind_trio.scheduler.sharing.node_shares import NodeShares
+from hivemind_trio.scheduler.sharing.node_shares import NodeShares, Usable
 from hivemind_trio.scheduler.sharing.share_row import RowNotice
 from hivemind_trio.sim import Amount, NodesSpec, Provider, Scenario, Storm, TimeSpan, Traits, Weather, World
 from tests.sim.worlds import MS, SECOND, fleet, one_provider, scenario
@@ -73,6 +73,30 @@ def test_simulated_nodes_are_told_what_others_report(monkeypatch: pytest.MonkeyP
     names = {node.name for node in world.fleet.nodes}
     assert {one for one, _ in told} == names == {other for _, other in told}
     assert all(one != other for one, other in told)
+
+
+def test_a_simulated_node_uses_slots_that_it_is_given_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(one_provider(f"concurrency {TAKES}"), busy(60, 2), seed=7, nodes=NodesSpec(count=3))
+    hears, looks, given, looked = NodeShares.told, NodeShares.usable, [], []
+
+    def told(self: NodeShares, notice: RowNotice) -> bool:
+        before = self.laws[notice.pool].share
+        says = hears(self, notice)
+        if self.laws[notice.pool].share > before:
+            assert world.fleet is not None
+            given.append((self.node, world.fleet.agenda.now_ns))
+        return says
+
+    def usable(self: NodeShares, now_ns: int) -> Usable | None:
+        looked.append((self.node, now_ns))
+        return looks(self, now_ns)
+
+    monkeypatch.setattr(NodeShares, "told", told)
+    monkeypatch.setattr(NodeShares, "usable", usable)
+    world.run()
+
+    assert len(given) > 10
+    assert set(given) <= set(looked)
 
 
 @pytest.mark.slow
