@@ -15,8 +15,8 @@ from hivemind_trio.policy.compile.lowering import Conditions, keys_of, lower
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector, ProgressListener, untold
 from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic, Severity
 from hivemind_trio.policy.language.condition_typing import LATE, Always, Condition, Typer, reads, request_fields
-from hivemind_trio.policy.language.values import is_loopback, url_problem
-from hivemind_trio.policy.lint.consistency import check_together, exposed_at, in_the_open
+from hivemind_trio.policy.language.values import is_loopback, store_url_problem, url_problem
+from hivemind_trio.policy.lint.consistency import PLAIN_REDIS, check_together, exposed_at, in_the_open
 from hivemind_trio.policy.lint.holds import check_holds
 from hivemind_trio.policy.lint.overrides import check_overrides
 from hivemind_trio.policy.lint.rate_arithmetic import check_amounts
@@ -191,6 +191,19 @@ def check_bases(checked: Checked, values: Mapping[SecretRef, str]) -> tuple[Diag
             )
         elif in_the_open(url) and keys_of(checked.declarations, declared):
             report.add("HM604", "the key would be sent unencrypted", given.span, note=f"`{ref}` begins with `http://`")
+    for store in checked.declarations.of("store").values():
+        given = checked.declarations.one(store, "url")
+        if given is None or not isinstance(given.value, SecretRef) or given.value not in values:
+            continue
+        url = values[given.value]
+        if not store_url_problem(url) and in_the_open(url):
+            report.add(
+                "HM611",
+                PLAIN_REDIS,
+                given.span,
+                severity=Severity.WARNING,
+                note=f"`{given.value}` begins with `redis://`",
+            )
     return tuple(report.found)
 
 

@@ -59,6 +59,10 @@ BASES: Mapping[str, tuple[str, str]] = {
     "HM217_env": ("provider anthropic { base env(ANTHROPIC_BASE) }\n", "user:hunter2@10.0.0.7:8000"),
     "HM217_env_port": ("provider anthropic { base env(ANTHROPIC_BASE) }\n", "https://10.0.0.7:hunter2"),
     "HM604_env": ("provider anthropic {\n  base env(ANTHROPIC_BASE)\n  key  env(KEY)\n}\n", "http://10.0.0.7:8000"),
+    "HM611_env": (
+        "server { nodes 2 }\nstore redis { url env(REDIS_URL) }\nprovider anthropic { }\n",
+        "redis://team:hunter2@10.0.0.5:6379",
+    ),
     "HM608_login": ("provider anthropic {\n  account me { key env(ANTHROPIC_BASE) }\n}\n", "sk-ant-oat01-hunter2"),
 }
 """A policy, and what its base URL or key is on a machine."""

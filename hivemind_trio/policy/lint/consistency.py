@@ -44,6 +44,8 @@ REFERENCED: Final = {
 }
 """Kinds that exist to be named elsewhere, and where."""
 
+PLAIN_REDIS: Final = "what nodes tell the store, and its password, would be sent unencrypted"
+
 
 def check_together(declarations: SymbolTable, conditions: Mapping[str, Mapping[str, Condition | None]]) -> None:
     """Report what only shows when declarations are seen beside each other."""
@@ -69,6 +71,7 @@ def check_together(declarations: SymbolTable, conditions: Mapping[str, Mapping[s
     _keyless(declarations, report)
     _fallbacks(declarations, report)
     _plain_http(declarations, report)
+    _plain_redis(declarations, report)
     _spoofable(declarations, conditions, report)
     _sliding_months(declarations, report)
     check_resources(declarations, report)
@@ -475,10 +478,10 @@ def _added(declared: BoundDeclaration, setting: str, report: DiagnosticCollector
     return Fix((insertion(text, block.span, setting, is_empty=not block.statements),), is_safe=False)
 
 
-def in_the_open(base: str) -> bool:
+def in_the_open(url: str) -> bool:
     """Return True if others can read what is sent there."""
-    parts = urlsplit(base)
-    return parts.scheme == "http" and not is_loopback(parts.hostname or "")
+    parts = urlsplit(url)
+    return parts.scheme in ("http", "redis") and not is_loopback(parts.hostname or "")
 
 
 def _plain_http(declarations: SymbolTable, report: DiagnosticCollector) -> None:
@@ -495,6 +498,20 @@ def _plain_http(declarations: SymbolTable, report: DiagnosticCollector) -> None:
                 help=f"write `{fixed}`",
                 replacement=fixed,
                 is_safe_fix=False,
+            )
+
+
+def _plain_redis(declarations: SymbolTable, report: DiagnosticCollector) -> None:
+    for store in declarations.of("store").values():
+        url = declarations.one(store, "url")
+        if url is not None and isinstance(url.value, str) and in_the_open(url.value):
+            fixed = f'"rediss{url.value[5:]}"'
+            report.warn(
+                "HM611",
+                PLAIN_REDIS,
+                url.span,
+                help=f"write `{fixed}`, for which Redis needs `tls-port`",
+                fix=Fix.replacing(url.span, fixed, is_safe=False),
             )
 
 

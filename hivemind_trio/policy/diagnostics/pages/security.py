@@ -1,4 +1,4 @@
-"""Pages of exposed addresses and credentials: HM601 to HM610."""
+"""Pages of exposed addresses and credentials: HM601 to HM611."""
 
 from __future__ import annotations
 
@@ -92,5 +92,15 @@ PAGES: Final = (
         "has no credential for a provider without a `key`, and is rejected with 403.",
         wrong="agent ci { token env(CI_TOKEN) }\nprovider anthropic { }",
         right="agent ci { token env(CI_TOKEN) }\nprovider anthropic { key env(ANTHROPIC_API_KEY) }",
+    ),
+    Page(
+        "HM611",
+        "shared store over plain TCP",
+        "Every host between the proxy and Redis can read its password, the names of agents and what they spend, and "
+        "can change the slots and budgets that nodes share. Write `rediss://`, for which Redis needs `tls-port` and a "
+        "certificate. Loopback is exempt. On a network that only the nodes and Redis are on, such as that of a compose "
+        "file, allow the warning. `check --env` and `serve` look at a URL of the environment, too.",
+        wrong='server { nodes 2 }\nstore redis { url "redis://10.0.0.5:6379" }\nprovider anthropic { }',
+        right='server { nodes 2 }\nstore redis { url "rediss://10.0.0.5:6379" }\nprovider anthropic { }',
     ),
 )
