@@ -163,7 +163,7 @@ class Scheduler:
                 self._on_pause(event, now_ns, commands)
             case SharesSet(shares=shares, until_ns=until_ns, then=then):
                 self._advance(now_ns, commands)
-                self.state.set_shares(shares, until_ns, then)
+                self.state.shared.set_slots(shares, until_ns, then)
                 dispatch(self.state, self.state.pools.values(), None, commands)
             case WindowsShared() | WindowAnswered() | WindowUnanswered():
                 self._on_window(event, now_ns, commands)
@@ -379,7 +379,7 @@ class Scheduler:
         renames = Renames.between(books.program, program)
         # Nobody is granted anything by the policy that goes: whoever keeps the slots counts by the new one already.
         books.now_ns = now_ns
-        books.end_shares()
+        books.shared.end_slots(now_ns)
         expire(self.state, commands)
         books.unsettle(renames)
         books.load(program)
@@ -476,9 +476,9 @@ class Scheduler:
     ) -> None:
         self._advance(now_ns, commands)
         if isinstance(event, WindowsShared):
-            self.state.share_windows(event)
+            self.state.shared.share_windows(event, now_ns)
             return
-        pool = self.state.on_window(event)
+        pool = self.state.shared.on_window(event, now_ns)
         if pool is not None:
             dispatch(self.state, [pool], None, commands)
 
@@ -502,7 +502,7 @@ class Scheduler:
     ) -> None:
         self._advance(now_ns, commands)
         if isinstance(event, LearningShared):
-            self.state.share_learning(event)
+            self.state.shared.share_learning(event)
             return
         pool = self.state.pools.get(event.provider)
         shared = pool.health.shared if pool is not None else None
@@ -536,7 +536,7 @@ class Scheduler:
 
     def _advance(self, now_ns: int, commands: list[Command]) -> None:
         self.state.now_ns = now_ns
-        self.state.end_shares()
+        self.state.shared.end_slots(now_ns)
         if self._due_ns is not None and self._due_ns <= now_ns:
             gone = expire(self.state, commands)
             self._open_what_is_due(gone, commands)

@@ -14,7 +14,6 @@ from hivemind_trio.policy import (
     DEFAULT_RETRY,
     EDGES_MAX,
     UNKNOWN_AGENT,
-    AimdSettings,
     ModelPrice,
     Objective,
     Program,
@@ -44,12 +43,8 @@ from hivemind_trio.scheduler.calls.waiting_call import WaitingCall, rank
 from hivemind_trio.scheduler.calls.waiting_room import WaitingCalls
 from hivemind_trio.scheduler.calls.wall_clock import TOLD_EVERY_NS, WallClock
 from hivemind_trio.scheduler.health.billing import SpentKey
-from hivemind_trio.scheduler.health.learned_together import LearnedTogether
 from hivemind_trio.scheduler.health.provider_health import ProviderHealth
-from hivemind_trio.scheduler.learning.messages import AskLearning, LearningShared
-from hivemind_trio.scheduler.learning.pool_learning import PoolLearning
 from hivemind_trio.scheduler.limits.cost import NOTHING, Cost
-from hivemind_trio.scheduler.limits.rate_limiter import RateLimiter
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.protocol.ablation import ALL_PARTS, Features
 from hivemind_trio.scheduler.protocol.account_key import AccountKey
@@ -72,8 +67,7 @@ from hivemind_trio.scheduler.queueing.job_priority import JobOrdering
 from hivemind_trio.scheduler.queueing.pauses import Pauses
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from hivemind_trio.scheduler.queueing.sessions import SessionTable
-from hivemind_trio.scheduler.sharing.window_credits import WindowCredits
-from hivemind_trio.scheduler.sharing.window_draw import WindowAnswered, WindowKey, WindowsShared, WindowUnanswered
+from hivemind_trio.scheduler.queueing.shared_providers import SharedProviders
 
 USUAL_PRICE: Final = ModelPrice(
     glob="*",
@@ -88,20 +82,6 @@ USUAL_PRICE: Final = ModelPrice(
 
 LEDGER_WAIT_NS: Final = 10_000_000_000
 """Time for which a call may wait for the ledger's disk before it is refused."""
-
-
-def _alone(program: Program, provider: str) -> AimdSettings | None:
-    """Return the bounds of a learned limit at one of several nodes while it learns for itself; None: the policy's.
-
-    It learns the part that it may use itself: with the bounds of all of them, N nodes would go on with N times `low`
-    before a provider that takes less.
-    """
-    settings = program.pools.get(provider)
-    nodes = program.server.sharers
-    if settings is None or settings.aimd is None or nodes == 1:
-        return None
-    low = max(1, settings.aimd.low // nodes)
-    return attrs.evolve(settings.aimd, low=low, start=max(low, settings.aimd.start // nodes))
 
 
 @final
@@ -148,16 +128,7 @@ class SchedulerState:
     """More calls are to be decided again than one event may: time goes on with them at once."""
     pauses: Pauses = attrs.field(factory=Pauses, init=False)
     """Pauses of operators."""
-    shares: Mapping[str, int] | None = attrs.field(default=None, init=False)
-    """Provider -> slots of this node; None: it is the only node."""
-    _shares_until_ns: int | None = attrs.field(default=None, init=False)
-    _shares_then: Mapping[str, int] = attrs.field(factory=dict, init=False)
-    _learning: tuple[int, int] | None = attrs.field(default=None, init=False)
-    """Bounds of `PoolLearning`; None: this is the only node."""
-    _windows_shared: WindowsShared | None = attrs.field(default=None, init=False)
-    """None: this is the only node that counts in the windows of `limits`."""
-    _windows: dict[WindowKey, tuple[RateLimiter, ProviderQueue]] = attrs.field(factory=dict, init=False)
-    """Windows that are shared, and where their calls wait."""
+    shared: SharedProviders = attrs.field(factory=SharedProviders, init=False)
     _agents: dict[AgentKey, AgentState] = attrs.field(factory=dict, init=False)
     """Only those with a call waiting or in flight."""
     limited: LimitedAgents = attrs.field(factory=LimitedAgents, init=False)
@@ -193,10 +164,7 @@ class SchedulerState:
         }
         for name, pool in self.pools.items():
             pool.paused = self._is_paused(name)
-            pool.share = self._share(name)
-            if self._learning is not None and pool.health.shared is None:
-                pool.health.shared = LearnedTogether(PoolLearning(*self._learning))
-            pool.load(program.pools.get(name), program.lanes, self.now_ns, _alone(program, name))
+        self.shared.load(program, self.pools, self.now_ns)
         for flight in self.inflight.values():
             flight.place.pool.residents.found(flight.place.model)
         for pool in self.pools.values():
@@ -208,83 +176,10 @@ class SchedulerState:
         for agent in self._agents.values():
             agent.load(program, self.agent_windows.of(agent.key, program, self.now_ns, self._agents))
         self._close_lanes()
-        self._share_windows()
-
-    def share_windows(self, event: WindowsShared) -> None:
-        """Draw every declared window from the store from now on."""
-        self._windows_shared = event
-        self._share_windows()
-
-    def _share_windows(self) -> None:
-        shared = self._windows_shared
-        if shared is None:
-            return
-        self._windows = {}
-        for name in self.program.pools:
-            pool = self.pools[name]
-            for glob, group in pool.groups.items():
-                for bucket in group.declared():
-                    key = WindowKey(name, glob, bucket.quota.dimension, bucket.quota.window_ns)
-                    if bucket.credits is None or bucket.credits.key != key:
-                        bucket.credits = WindowCredits(key, shared.nodes, shared.local, self.now_ns)
-                    self._windows[key] = bucket, pool
-
-    def share_learning(self, event: LearningShared) -> None:
-        """Learn with other nodes from now on."""
-        self._learning = event.renew_ns, event.alone_ns
-        for pool in self.pools.values():
-            pool.health.shared = LearnedTogether(PoolLearning(*self._learning))
-
-    def ask_learning(self) -> list[Command]:
-        """Return what to tell the store about providers now."""
-        if self._learning is None:
-            return []
-        asks: list[Command] = []
-        for name in self.program.pools:
-            pool = self.pools[name]
-            waits = bool(pool.waiting) and any(lane.stands for lane in pool.lanes.values())
-            ask = pool.health.report(self.now_ns, held=pool.slots.held, binds=pool.limit_is_binding, waits=waits)
-            if ask is not None:
-                asks.append(AskLearning(name, ask))
-        return asks
 
     def ask_store(self) -> list[Command]:
         """Return what to ask the store that several nodes share now."""
-        return [*self.draw_windows(), *self.ask_budgets(), *self.ask_learning()]
-
-    def draw_windows(self) -> list[Command]:
-        """Return what to ask the store of windows now."""
-        draws: list[Command] = []
-        for bucket, pool in self._windows.values():
-            draw = bucket.draw(pool.waiting, self.now_ns)
-            if draw is not None:
-                draws.append(draw)
-        return draws
-
-    def on_window(self, event: WindowAnswered | WindowUnanswered) -> ProviderQueue | None:
-        """Take the store's answer about a window; return where calls may go now."""
-        bucket, pool = self._windows.get(event.window, (None, None))
-        if bucket is None or bucket.credits is None:
-            return None  # a policy has been loaded meanwhile
-        if isinstance(event, WindowUnanswered):
-            bucket.credits.unanswered(event.seq, self.now_ns)
-            return None
-        return pool if bucket.credits.answered(event.answer, self.now_ns) else None
-
-    def set_shares(self, shares: Mapping[str, int], until_ns: int | None, then: Mapping[str, int]) -> None:
-        """Use no more of each provider's slots than this node's share, and from `until_ns` on no more than `then`."""
-        self.shares, self._shares_until_ns, self._shares_then = shares, until_ns, then
-        for name, pool in self.pools.items():
-            pool.share = self._share(name)
-            pool.apply()
-
-    def end_shares(self) -> None:
-        """Give up the shares whose time is over, before anything is granted."""
-        if self._shares_until_ns is not None and self._shares_until_ns <= self.now_ns:
-            self.set_shares(self._shares_then, None, {})
-
-    def _share(self, provider: str) -> int | None:
-        return self.shares.get(provider, 0) if self.shares is not None else None
+        return [*self.shared.ask(self.now_ns), *self.ask_budgets()]
 
     def pause(self, kind: Pausable, name: str, *, paused: bool) -> None:
         """Hold back the calls of a provider, lane or agent, or no longer."""
@@ -328,9 +223,7 @@ class SchedulerState:
         """Every counter, by the name that it has from now on. What is in flight gives back to it all the same."""
         self.budgets.rename(renames, self.now_ns)
         self.agent_windows.rename(renames)
-        if self.shares is not None:
-            self.shares = renames.rekeyed("provider", dict(self.shares))
-            self._shares_then = renames.rekeyed("provider", dict(self._shares_then))
+        self.shared.rename(renames)
         self.jobs.rename(renames)
         self.homes.rename(renames)
         self.pauses.rename(renames)
@@ -837,14 +730,9 @@ class SchedulerState:
         time_ns = self.limited.wakes_ns()
         if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
             earliest_ns = time_ns
-        for bucket, _ in self._windows.values():
-            time_ns = bucket.credits.wakes_ns() if bucket.credits is not None else None
-            if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
-                earliest_ns = time_ns
-        for pool in self._each if self._learning is not None else ():
-            time_ns = pool.health.shared.link.wakes_ns() if pool.health.shared is not None else None
-            if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
-                earliest_ns = time_ns
+        time_ns = self.shared.wakes_ns()
+        if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
+            earliest_ns = time_ns
         time_ns = self.budgets.shared.wakes_ns() if self.budgets.shared is not None else None
         if time_ns is not None and (earliest_ns is None or time_ns < earliest_ns):
             earliest_ns = time_ns

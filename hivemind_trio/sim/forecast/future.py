@@ -128,8 +128,8 @@ class Future:
         books = self.scheduler.state
         self._attempts = self.habits.drawn(self.random)
         self._now_ns = self._agenda.now_ns = books.now_ns
-        if books.shares is not None:
-            self._post(SharesSet(dict(books.shares)))  # nobody renews them here
+        if books.shared.slots is not None:
+            self._post(SharesSet(dict(books.shared.slots)))  # nobody renews them here
         for call in (*(waiter.call for waiter in books.waiters.values()), *books.latecomers.values()):
             self._actors[call.id] = _Actor(call, None, None)
         for call_id, flight in books.inflight.items():
