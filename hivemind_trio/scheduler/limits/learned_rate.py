@@ -54,10 +54,11 @@ _GOLDEN: Final = 0.6180339887498949
 def jittered(delay_ns: int, misses: int) -> int:
     """Shorten the delay before another attempt, each time by another share, once several have been refused in a row.
 
-    Attempts at equal distances may all meet the same moment of a window, or of another client's beat. Multiples of the
-    golden ratio spread evenly, and need no random numbers.
+    Attempts at equal distances may all meet the same moment of a window, or of another client's beat. Squares times the
+    golden ratio spread evenly (Weyl), and so do the sums of the delays; without the square those stay next to multiples
+    of the mean delay.
     """
-    return delay_ns - int(delay_ns * JITTER * (max(0, misses - MISSES) * _GOLDEN % 1.0))
+    return delay_ns - int(delay_ns * JITTER * (max(0, misses - MISSES) ** 2 * _GOLDEN % 1.0))
 
 
 @final

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hivemind_trio.scheduler.limits.learned_rate import JITTER
@@ -178,6 +178,7 @@ def test_where_only_a_forecast_says_no_probes_go_within_2_3_4_and_then_5_s() -> 
 
 
 @given(st.floats(0.05, 5.0), st.floats(0.0, 1.0))
+@example(4.0, 0.45)  # the mean delay
 def test_probes_do_not_all_meet_the_same_moment_of_a_beat(period_s: float, phase: float) -> None:
     """A provider that has room in half of each period, whatever its period: it is found within a minute."""
     story = Story()
