@@ -39,6 +39,7 @@ from hivemind_trio.scheduler.decisions.dispatch import dispatch, expire
 from hivemind_trio.scheduler.decisions.feedback import accepted, adapted, give_up, learn, read_plan
 from hivemind_trio.scheduler.decisions.grant import Waiting, waiting
 from hivemind_trio.scheduler.decisions.occupancy import accounts, occupancy
+from hivemind_trio.scheduler.decisions.policy_decision import ask_rules_anew, decide
 from hivemind_trio.scheduler.decisions.requeue import (
     decide_held_again,
     move_to_fallback,
@@ -225,9 +226,13 @@ class Scheduler:
         """Return the state."""
         return self.state.snapshot()
 
+    def decided(self, call: Call) -> Decision:
+        """Return the decision of the policy about a call, before budgets and the health of providers change it."""
+        return decide(self.state, call)
+
     def routed(self, call: Call) -> Decision:
         """Return the decision about a call, as budgets and the health of providers change it now."""
-        return route(self.state, call, self.state.decide(call))
+        return route(self.state, call, decide(self.state, call))
 
     def plan(self, call: Call, provider: str, model: str) -> PlanStanding:
         """Return the plan that a call counts against at a provider, as of the last event."""
@@ -286,7 +291,7 @@ class Scheduler:
 
     def _admit(self, call: Call, commands: list[Command]) -> None:
         books = self.state
-        treatment = books.decide(call)
+        treatment = decide(books, call)
         if call.prefix and call.credential and (account := books.account(call, treatment.provider or "")):
             # A provider keeps the prompts of each account by themselves.
             call = attrs.evolve(call, prefix=f"{account} {call.prefix}")
@@ -316,7 +321,7 @@ class Scheduler:
             place.pool.residents.on_answered(place.model, now_ns)
         told = event.plan is not None and read_plan(books, flight, event.plan, commands)
         if told and books.room.held and books.program.reads_plans:
-            books.read_plan(place.pool.name, books.account(flight.call, place.pool.name))
+            ask_rules_anew(books, place.pool.name, books.account(flight.call, place.pool.name))
         news = place.pool.learns and place.quotas.on_headers(call_id, event.readings, now_ns)
         if good:
             news |= place.quotas.accept(call_id, now_ns)
@@ -446,7 +451,7 @@ class Scheduler:
         books.room.leave(waiter)
         books.unclaim(waiter)
         waiter.call = attrs.evolve(waiter.call, priority=event.priority, priority_by=event.by)
-        anew = reclassify(books, waiter, books.decide(waiter.call), commands)
+        anew = reclassify(books, waiter, decide(books, waiter.call), commands)
         pools = {pool.name: pool for pool in (waiter.place.pool, *([anew.place.pool] if anew is not None else []))}
         dispatch(books, pools.values(), None, commands)
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from random import Random
 from typing import Final, final
 
 import attrs
 
-from hivemind_trio.model import Decision, PlanSpan, Reason, Request, Usage, Verdict
+from hivemind_trio.model import Decision, Reason, Request, Usage
 from hivemind_trio.policy import (
     DEFAULT_RETRY,
-    EDGES_MAX,
     UNKNOWN_AGENT,
     ModelPrice,
     Objective,
@@ -20,7 +18,6 @@ from hivemind_trio.policy import (
     Renames,
     RetrySettings,
     WhileOpen,
-    at_moment,
 )
 from hivemind_trio.scheduler.budgets.budget_account import BudgetAccount, Turns
 from hivemind_trio.scheduler.budgets.budgets import (
@@ -41,7 +38,7 @@ from hivemind_trio.scheduler.calls.placement import Placement
 from hivemind_trio.scheduler.calls.running_call import RunningCall
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall, rank
 from hivemind_trio.scheduler.calls.waiting_room import WaitingCalls
-from hivemind_trio.scheduler.calls.wall_clock import TOLD_EVERY_NS, WallClock
+from hivemind_trio.scheduler.calls.wall_clock import WallClock
 from hivemind_trio.scheduler.health.billing import SpentKey
 from hivemind_trio.scheduler.health.provider_health import ProviderHealth
 from hivemind_trio.scheduler.limits.cost import NOTHING, Cost
@@ -295,34 +292,6 @@ class SchedulerState:
             session=call.job.partition("/")[0],
             unproven="" if call.request.token_agent is not None else unproven,
             request=call.request,
-        )
-
-    def decide(self, call: Call, at_ns: int | None = None) -> Decision:
-        """Return the decision of the policy about a call, as its account's plan and its session stand now.
-
-        Args:
-            at_ns: When the plan is looked at; None: now.
-        """
-        program, request = self.program, call.request
-        at_ns = self.now_ns if at_ns is None else at_ns
-        if program.reads_sessions:
-            request = self.sessions.facts(call, self.now_ns)
-        if not program.reads_plans:
-            return program.decide(request)
-        # Of the provider where it would go before any rule: a rule may send it elsewhere because of the plan.
-        accounts = self._plan_pools(call)
-        if len(accounts) != 1:
-            return program.decide(request)  # several keys have no plan
-        (pool,) = accounts
-        plan = pool.plans.standing(self.account(call, pool.name), request.model, at_ns)
-        return program.decide(
-            attrs.evolve(
-                request,
-                plan_session=plan.used(PlanSpan.SESSION),
-                plan_week=plan.used(PlanSpan.WEEK),
-                plan_month=plan.used(PlanSpan.MONTH),
-                plan_overage=plan.overage,
-            )
         )
 
     def account(self, call: Call, provider_name: str) -> str:
@@ -641,56 +610,6 @@ class SchedulerState:
             else:
                 woken.append(waiter)
         return woken
-
-    def hold(self, waiter: WaitingCall) -> None:
-        """Have a call wait in no line, until the rules are asked again."""
-        waiter.is_held, waiter.released_ns, waiter.blocked = True, None, Reason.HELD
-        waiter.held_by = waiter.treatment.decided["verdict"].name
-        waiter.plan_read = self._plan_read(waiter.call)
-        waiter.held_until_ns, again_ns = self._held_until_ns(waiter.call)
-        # At a time of day clocks may have been set meanwhile.
-        waiter.rests_until_ns = None if again_ns is None else min(again_ns, self.now_ns + TOLD_EVERY_NS)
-
-    def read_plan(self, provider: str, account: str) -> None:
-        """Take note of news of a plan: rules may hold no more what they held for it."""
-        for call_id, waiter in self.room.held.items():
-            if waiter.plan_read == (provider, account):
-                self.asked_anew[call_id] = None
-
-    def _plan_read(self, call: Call) -> tuple[str, str] | None:
-        """Return the provider and account whose plan the rules read for a call; None: of none."""
-        pools = self._plan_pools(call) if self.program.reads_plans else ()
-        return (pools[0].name, self.account(call, pools[0].name)) if len(pools) == 1 else None
-
-    def _plan_pools(self, call: Call) -> tuple[ProviderQueue, ...]:
-        """Return the accounts of the provider where a call would go before any rule."""
-        return self.accounts.get(self.program.route(call.request.apis, call.request.model) or "", ())
-
-    def _held_until_ns(self, call: Call) -> tuple[int | None, int | None]:
-        """Return when a held call is held no more, and when that may be: by the clock, and by the resets of its plan.
-
-        None: no time is known.
-        """
-        edges = islice(self.clock.edges(self.program.clock_edges, self.now_ns), EDGES_MAX)
-        times = sorted({*edges, *self._plan_resets(call)})
-        for time_ns in times:
-            if self.decide(self.call_at(call, time_ns), time_ns).verdict is not Verdict.HOLD:
-                return time_ns, times[0]
-        return None, times[0] if times else None
-
-    def call_at(self, call: Call, time_ns: int) -> Call:
-        """Return a call as it would be if it came at another time."""
-        moment = self.clock.at(time_ns) if self.program.clock_edges else None
-        return call if moment is None else attrs.evolve(call, request=at_moment(call.request, moment))
-
-    def _plan_resets(self, call: Call) -> Iterator[int]:
-        """Yield when windows of the plan that rules read for a call begin anew."""
-        if not self.program.reads_plans:
-            return
-        for pool in self._plan_pools(call):
-            for window in pool.plans.windows(self.account(call, pool.name), call.request.model):
-                if window.resets_ns is not None and window.resets_ns > self.now_ns:
-                    yield window.resets_ns
 
     def waited_ns(self, waiter: WaitingCall) -> int:
         """In all, its earlier attempts not included."""

@@ -142,7 +142,7 @@ def _done_ns(courses: list[AgentCourse]) -> int:
 
 def _forecast_view(proxy: Operated, view: Outlook, what: NewAgents, found: _Found) -> ForecastView:
     fits, future, courses, ends = found
-    decision = proxy.engine.scheduler.state.decide(view.call)
+    decision = proxy.engine.scheduler.decided(view.call)
     provider = decision.provider
     late = [one for one in courses if not _all_fit([one], what.within_s)]
     blocked = max(late, key=lambda one: max(one.waits_ns, default=HORIZON_NS), default=None)
@@ -199,7 +199,7 @@ def _crowded(proxy: Operated, agent: AskingAgent, shape: CallShape, what: NewAge
     """Return the answer for a proxy with more calls than can be copied."""
     snapshot = proxy.engine.snapshot()
     call, _ = likely_call(proxy, agent, shape)
-    decision = proxy.engine.scheduler.state.decide(call)
+    decision = proxy.engine.scheduler.decided(call)
     bound = f"{snapshot.waiting:,} calls wait already"
     return ForecastView(
         fits=0,

@@ -43,7 +43,7 @@ def set_own_for(proxy: Operated, agent: AskingAgent, what: OwnPriority, by: str)
     proxy.door.priorities.ask(key, what.level)
     waiting = _give(proxy, agent, what.level)
     call, _ = likely_call(proxy, agent, CallShape())
-    decision = proxy.engine.scheduler.state.decide(call)
+    decision = proxy.engine.scheduler.decided(call)
     level = decision.priority if what.level is None else program.own_priority(decision, what.level)
     proxy.note("own priority", shown(key), by, f"asked {what.level}, has {level}")
     text = f"calls of `{shown(key)}` have priority {level}"

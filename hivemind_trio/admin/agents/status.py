@@ -45,7 +45,7 @@ async def agent(proxy: Operated, which: WhichAgent) -> AgentStatusView:
 async def status_for(proxy: Operated, asking: AskingAgent) -> AgentStatusView:
     """Return the state of an agent that is known already."""
     call, _ = likely_call(proxy, asking, CallShape())
-    decision = proxy.engine.scheduler.state.decide(call)
+    decision = proxy.engine.scheduler.decided(call)
     view = outlook(proxy, asking, CallShape())
     if view is None:
         turn = NextTurnView(p50_s=None, p90_s=None, bound_by=f"{proxy.engine.snapshot().waiting:,} calls wait already")

@@ -15,6 +15,7 @@ from hivemind_trio.scheduler.state import SchedulerState
 from . import rejection
 from .dispatch import dispatch, expire
 from .grant import grant
+from .policy_decision import hold
 from .routing import route
 
 TIMED: Final = frozenset({Reason.LIMITS, Reason.PROVIDER_QUOTA, Reason.GROWTH, Reason.MODEL_RESIDENT} | rejection.PLANS)
@@ -94,7 +95,7 @@ def _enter(books: SchedulerState, waiter: WaitingCall, blocked: Reason, commands
 
 def _hold(books: SchedulerState, waiter: WaitingCall, commands: list[Command]) -> None:
     """Have the call wait until no rule holds it; or send its client away until then, with its place kept."""
-    books.hold(waiter)
+    hold(books, waiter)
     patience_ns = waiter.call.patience_ns if books.parts.patience else None
     wait_ns = None if waiter.held_until_ns is None else waiter.held_until_ns - books.now_ns
     if patience_ns is None or wait_ns is None or wait_ns <= patience_ns:

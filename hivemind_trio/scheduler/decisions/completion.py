@@ -20,6 +20,7 @@ from hivemind_trio.scheduler.protocol.circuit import Circuit
 from hivemind_trio.scheduler.protocol.events import Finish, Reject
 from hivemind_trio.scheduler.state import SchedulerState
 
+from .policy_decision import decide
 from .routing import is_given_up, route
 
 SECOND_NS: Final = 1_000_000_000
@@ -150,7 +151,7 @@ def again(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> W
     call = attrs.evolve(flight.call, request=attrs.evolve(flight.call.request, attempt=flight.attempt + 1))
     # A call that was refused for going too often waits for its turn; what is down may be up elsewhere.
     failed = flight.place.pool if ended.outcome in BROKEN else None
-    treatment = route(books, call, books.decide(call), failed)
+    treatment = route(books, call, decide(books, call), failed)
     if rejection.reject_on_arrival(call, treatment, books.program, draining=False, waited_ns=0) is not None:
         return None
     place = books.place(call, treatment)
@@ -183,7 +184,7 @@ def over(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> Fi
     """Return the end of a call that has no further attempt: the last one's, or a rejection if that was never sent."""
     if ended.unsent:
         call = attrs.evolve(flight.call, request=attrs.evolve(flight.call.request, attempt=flight.attempt))
-        treatment = route(books, call, books.decide(call))
+        treatment = route(books, call, decide(books, call))
         reject = rejection.reject_on_arrival(
             call, treatment, books.program, draining=books.draining, waited_ns=flight.waited_ns
         )

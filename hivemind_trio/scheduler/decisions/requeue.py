@@ -17,6 +17,7 @@ from hivemind_trio.scheduler.protocol.events import Command
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from hivemind_trio.scheduler.state import SchedulerState
 
+from .policy_decision import at_time, decide, hold
 from .routing import route
 
 
@@ -61,7 +62,7 @@ def reclassify(
     anew.started, anew.held_by, anew.spared = waiter.started, waiter.held_by, waiter.spared
     anew.released_ns = books.now_ns if waiter.is_held else waiter.released_ns
     if is_held:
-        books.hold(anew)
+        hold(books, anew)
         books.room.enter(anew)
         return anew
     short = books.claim(anew)
@@ -90,7 +91,7 @@ def move_to_fallback(
     """Have them wait where they would be sent if they came now, if that is elsewhere. Return where."""
     there = {}
     for waiter in waiters:
-        treatment, pool = books.decide(waiter.call), waiter.place.pool
+        treatment, pool = decide(books, waiter.call), waiter.place.pool
         elsewhere = route(books, waiter.call, treatment)
         has_key = elsewhere.account == waiter.treatment.account or not pool.health.spent.shut(
             books.billing_key(waiter.call, waiter.treatment), books.now_ns
@@ -111,8 +112,8 @@ def settle(books: SchedulerState, most: int, commands: list[Command]) -> int:
     for waiter in calls:
         del books.unsettled[waiter.call.id]
         if waiter.is_held:
-            waiter.call = books.call_at(waiter.call, books.now_ns)
-        reclassify(books, waiter, books.decide(waiter.call), commands)
+            waiter.call = at_time(books, waiter.call, books.now_ns)
+        reclassify(books, waiter, decide(books, waiter.call), commands)
     return len(calls)
 
 
@@ -131,8 +132,8 @@ def decide_held_again(
         if waiter is None:
             continue  # it has gone meanwhile
         books.room.leave(waiter)
-        waiter.call = books.call_at(waiter.call, books.now_ns)
-        anew = reclassify(books, waiter, books.decide(waiter.call), commands)
+        waiter.call = at_time(books, waiter.call, books.now_ns)
+        anew = reclassify(books, waiter, decide(books, waiter.call), commands)
         if anew is not None and not anew.is_held:
             pools[anew.place.pool.name] = anew.place.pool
     return len(asked), pools
@@ -142,7 +143,7 @@ def draw(books: SchedulerState, waiter: WaitingCall, commands: list[Command]) ->
     """Have a call wait at the account of its provider that has room for it."""
     books.room.leave(waiter)
     books.unclaim(waiter)
-    reclassify(books, waiter, books.decide(waiter.call), commands)
+    reclassify(books, waiter, decide(books, waiter.call), commands)
 
 
 def reject_unfunded(
@@ -189,7 +190,7 @@ def release_budget_waiters(
             tried += 1
             waiter = books.room.waiters[held.call.id]
             books.room.leave(waiter)
-            treatment = books.decide(waiter.call)
+            treatment = decide(books, waiter.call)
             anew = reclassify(books, waiter, treatment, commands)
             # One that is behind another now, for what is spent has changed its priority, lets that one be asked.
             if anew is not None and anew.held_in is account and account.held.first is anew:

@@ -16,6 +16,7 @@ from hivemind_trio.scheduler.queueing.provider import ProviderQueue
 from hivemind_trio.scheduler.state import SchedulerState
 
 from .account_choice import at_account, choose, senders_for
+from .policy_decision import decide
 
 BY_OTHERS: Final = {"operator": Decider("operator", "", ""), "agent": Decider("agent", "itself", "")}
 """Deciders of what is not the policy's: a priority, and that a call is let through."""
@@ -80,7 +81,7 @@ def _budgeted(books: SchedulerState, call: Call, treatment: Decision) -> Decisio
         return treated
     # Another model may be served elsewhere. Who may call, and how, is decided by what was asked for.
     asked = attrs.evolve(call.request, model=treated.model or call.request.model)
-    there = books.decide(attrs.evolve(call, request=asked))
+    there = decide(books, attrs.evolve(call, request=asked))
     return attrs.evolve(treated, provider=there.provider, group=there.group)
 
 
