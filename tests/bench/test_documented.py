@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from bench.ideal import SCENARIOS
 from bench.simulated.published import PAPER
 
 ROOT: Final = Path(__file__).parents[2]
@@ -47,6 +48,116 @@ def said_seeds() -> str:
     """How many seeds the README names."""
     (found,) = re.findall(r"simulated over\s+(\d+) seeds", README)
     return str(found)
+
+
+REGIMES_MADE: Final = {(row["scenario"], row["way"]): row for row in rows("regimes")}
+PROXY, DIRECT, EXACT = "the proxy", "direct, with the SDK's retries", "the proxy, exact hints (oracle)"
+QUOTAS: Final = ("requests-bind", "input-binds", "output-binds", "mixed", "fixed-window", "sliding-window", "gcra")
+"""Regimes in which a window binds, and the policy declares it."""
+
+
+def mean(row: dict[str, Any], column: str) -> float:
+    return float(row[column][0])
+
+
+def test_the_sentences_about_regimes_are_those_of_their_table() -> None:
+    def of(way: str, column: str, *names: str) -> list[float]:
+        return [mean(REGIMES_MADE[name, way], column) for name in names]
+
+    names = list(dict.fromkeys(name for name, _ in REGIMES_MADE))
+    deaths = sorted(of(DIRECT, "dead", *(name for name in names if name != "fixed-window")))
+    wasted = max(of(PROXY, "wasted attempts per turn", *QUOTAS))
+    over = sorted(of(PROXY, "makespan / bound", *QUOTAS, "concurrency-binds"))
+    windows = of(EXACT, "makespan / bound", "fixed-window", "sliding-window")
+
+    assert said(r"in `oversized` \(([\d.]+) % of the agents\)\. Direct, (\d+) to (\d+) % die") == [
+        f"{mean(REGIMES_MADE['oversized', PROXY], 'dead'):.1f}",
+        f"{deaths[0]:.0f}",
+        f"{deaths[-1]:.0f}",
+    ]
+    assert {mean(REGIMES_MADE[name, PROXY], "dead") for name in names if name != "oversized"} == {0}
+    assert said(r"declared, at most ([\d.]+) % of the attempts are wasted") == [f"{100 * wasted:.1f}"]
+    assert said(r"in `azure` \((\d+) %\), and a growing one in `acceleration` \((\d+) %\)") == [
+        f"{100 * one:.0f}" for one in of(PROXY, "wasted attempts per turn", "azure", "acceleration")
+    ]
+    (lying,) = of(PROXY, "wasted attempts per turn", "lying-retry-after")
+    assert said(r"44 % in version 0\.1\.0, and is (\d+) %") == [f"{100 * lying:.0f}"]
+    assert said(r"time over the bound is ([\d.]+) to ([\d.]+) without hints\.") == [f"{over[0]:.2f}", f"{over[-1]:.2f}"]
+    assert {f"{one:.2f}" for one in windows} == set(said(r"sliding windows it is ([\d.]+) even with exact hints"))
+    assert said(r"\(`concurrency-binds`\), ([\d.]+) attempts a turn are wasted") == [
+        f"{mean(REGIMES_MADE['concurrency-binds', 'fixed concurrency 16'], 'wasted attempts per turn'):.1f}"
+    ]
+
+
+def test_the_sentences_about_the_ablation_are_those_of_its_tables() -> None:
+    tables = [*rows("ablation"), *rows("ablation", 1)]
+    made = {(row["scenario"].partition(",")[0], row["variant"]): row for row in tables}
+
+    def dead(scenario: str, variant: str) -> float:
+        return mean(made[scenario, variant], "dead")
+
+    assert said(r"without retries (\d+) and (\d+) % of the agents die") == [
+        f"{dead(scenario, 'without retry'):.0f}" for scenario in ("replay-11", "stress")
+    ]
+    assert (
+        "half die without quotas, a third without the headers that correct them, and two thirds without fair" in BENCH
+    )
+    assert dead("stress", "without quotas") == pytest.approx(50, abs=5)
+    assert dead("stress", "without headers") == pytest.approx(33, abs=5)
+    assert dead("stress", "without fairness") == pytest.approx(67, abs=5)
+    assert said(r"Without bypass (\d+) % die") == [f"{dead('stress', 'without bypass'):.0f}"]
+    assert "`gcra` (nine in ten agents die without them)" in BENCH
+    assert dead("gcra", "without quotas") == pytest.approx(90, abs=5)
+    assert "(`concurrency-binds`: two wasted attempts a turn" in BENCH
+    assert mean(made["concurrency-binds", "without aimd"], "wasted attempts per turn") == pytest.approx(2, abs=0.25)
+    assert said(r"Growth matters in `acceleration` \(([\d.]+) wasted attempts a turn\)") == [
+        f"{mean(made['acceleration', 'without growth'], 'wasted attempts per turn'):.1f}"
+    ]
+
+
+def test_the_sentences_about_the_grid_are_those_of_its_table() -> None:
+    cells = {row["scenario"]: row for row in rows("grid")}
+    right = [row for name, row in cells.items() if "declared right" in name and row["bound"] != "chain"]
+    nothing = {name: row for name, row in cells.items() if "declared nothing" in name}
+    wrong = {name: row for name, row in cells.items() if "declared wrong" in name}
+    over = sorted(mean(row, "makespan / bound") for row in right)
+    chain = sorted(mean(row, "makespan / bound") for row in cells.values() if row["bound"] == "chain")
+    slowest = max(
+        (name for name in wrong if wrong[name]["bound"] != "chain"),
+        key=lambda name: mean(wrong[name], "makespan / bound"),
+    )
+
+    assert said(r"in `input, gcra` \(([\d.]+) %\), at ([\d.]+) to ([\d.]+) of the bound") == [
+        f"{max(mean(row, 'dead') for row in cells.values()):.1f}",
+        f"{over[0]:.2f}",
+        f"{over[-1]:.2f}",
+    ]
+    assert {
+        name.partition(", declared")[0]
+        for name, row in cells.items()
+        if mean(row, "dead") and "declared wrong" not in name
+    } == {"input bind, gcra"}
+    assert max(mean(row, "wasted attempts per turn") for row in nothing.values()) < 0.25
+    assert said(
+        r"up to ([\d.]+) % more die \(`concurrency`\), and several limits that bind cost up to ([\d.]+) times"
+    ) == [
+        f"{max(mean(row, 'dead') for name, row in wrong.items() if name.startswith('concurrency')):.1f}",
+        f"{mean(wrong[slowest], 'makespan / bound'):.1f}",
+    ]
+    assert slowest.startswith("mixed bind, sliding")
+    assert said(r"the bound is loose \(([\d.]+) to ([\d.]+)\)") == [f"{chain[0]:.1f}", f"{chain[-1]:.1f}"]
+
+
+def test_the_sentences_about_the_ideal_order_are_those_of_its_table() -> None:
+    lines = (ROOT / "bench/results/ideal.md").read_text("utf-8").splitlines()[2:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    means = {name: (float(told.split()[0]), float(untold.split()[0])) for name, told, untold in cells}
+
+    assert tuple(means) == SCENARIOS
+    assert "1.25 without hints therefore seems out of reach, except in `input-binds`." in BENCH
+    assert [name for name, (_, untold) in means.items() if untold < 1.25] == ["input-binds"]
+    weak = sorted(told for name, (told, _) in means.items() if "window" not in name and name != "undeclared")
+    assert said(r"in `gcra`, of ([\d.]+) to ([\d.]+) possible") == [f"{weak[0]:.2f}", f"{weak[-1]:.2f}"]
 
 
 def test_the_calls_of_a_decision_are_those_that_were_counted() -> None:
