@@ -85,6 +85,11 @@ class NodeLaw:
         return self.local * self.cap // (1_000 * self.nodes)
 
     @property
+    def life(self) -> str:
+        """Life of the store that was heard last; empty: none."""
+        return self._run
+
+    @property
     def rows(self) -> dict[str, ShareRow]:
         """Every node as the store last told."""
         return self._rows

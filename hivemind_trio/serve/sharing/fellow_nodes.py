@@ -55,13 +55,13 @@ class FellowNodes:
 
     async def run(self) -> None:
         """Introduce this node to the others, and notice when they report, until cancelled."""
-        introduced, policy = float("-inf"), ""
+        introduced, known = float("-inf"), None
         while True:
             self._hear()
-            if trio.current_time() - introduced >= INTRODUCE_S or policy != self._engine.program.hash:
-                policy = self._engine.program.hash
-                if await self._ask():
-                    introduced = trio.current_time()
+            # A store that was emptied has no list any more.
+            now = self._engine.program.hash, [law.life for law in self._shares.laws.values()]
+            if (trio.current_time() - introduced >= INTRODUCE_S or known != now) and await self._ask():
+                introduced, known = trio.current_time(), now
             await trio.sleep(LOOK_S)
 
     async def look(self) -> KnownFleet:

@@ -21,8 +21,9 @@ from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk
 from hivemind_trio.scheduler.sharing.fleet_model import FleetModel
 from hivemind_trio.scheduler.sharing.node_shares import NodeShares
 from hivemind_trio.scheduler.sharing.share_row import ShareAnswer, ShareRequest
-from hivemind_trio.serve.sharing.node_sharing import SharedSlots, SharingTold, lease_terms, sharing
+from hivemind_trio.serve.sharing.node_sharing import NodeSharing, SharedSlots, SharingTold, lease_terms, sharing
 from hivemind_trio.store.fleet.memory_fleet import MemoryFleet
+from hivemind_trio.store.fleet.node_cards import ListedNode, NodeCard
 from tests.runtime.agents import running
 from tests.support.ends import SUCCEEDED
 from tests.support.programs import program, provider, wish
@@ -39,6 +40,7 @@ def ignore(*_: object) -> None:
 class Nodes:
     engines: list[Engine]
     store: MemoryFleet
+    sharing: list[NodeSharing] = attrs.field(factory=list)
     lessons: Counter[str] = attrs.field(factory=Counter)
     looks: int = 0
     """Times that a node has looked at its shares."""
@@ -83,7 +85,10 @@ async def nodes(of: Program, monkeypatch: pytest.MonkeyPatch, count: int = 2) ->
         for number in range(count):
             engine = await stack.enter_async_context(running(of))
             one.engines.append(engine)
-            await stack.enter_async_context(sharing(engine, SharedSlots(pools=store, node=f"n{number}", told=told)))
+            slots = SharedSlots(pools=store, node=f"n{number}", told=told)
+            shares = await stack.enter_async_context(sharing(engine, slots))
+            assert shares is not None
+            one.sharing.append(shares)
         await trio.sleep(5)
         yield one
 
@@ -168,6 +173,39 @@ async def test_nodes_that_hear_of_each_others_reports_at_once_wait_less(
     told = await waited_s(monkeypatch)
     monkeypatch.setattr(FleetModel, "sync", silent)
     assert told < 0.8 * await waited_s(monkeypatch)
+
+
+async def test_a_node_introduces_itself_anew_to_a_store_that_was_emptied(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    introduce, cards = MemoryFleet.introduce, []
+
+    async def introduced(self: MemoryFleet, card: NodeCard) -> tuple[ListedNode, ...]:
+        cards.append(card.node)
+        return await introduce(self, card)
+
+    monkeypatch.setattr(MemoryFleet, "introduce", introduced)
+    async with nodes(program(providers=[provider("p", limit=8)]), monkeypatch) as one:
+        cards.clear()
+        await trio.sleep(8)
+        assert cards == []
+        one.store.model.run = "emptied"
+        await trio.sleep(8)
+        assert sorted(cards) == ["n0", "n1"]
+
+
+async def test_a_reload_that_takes_the_shared_providers_away_ends_what_is_said_of_an_emptied_store(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with nodes(program(providers=[provider("p", limit=8)]), monkeypatch, 1) as one:
+        engine = one.engines[0]
+        one.store.model.run = "emptied"
+        await trio.sleep(5)
+        assert one.sharing[0].known().learns_s is not None
+        other = program(providers=[])
+        engine.load(attrs.evolve(other, server=attrs.evolve(other.server, nodes=1)))
+        await trio.sleep(60)
+        assert one.sharing[0].known().learns_s is None
 
 
 async def test_a_new_policy_is_told_to_the_store_at_once(
