@@ -394,10 +394,9 @@ class Scheduler:
         books, left = self.state, self._most
         if books.settling:
             left -= settle(books, left, commands)
-            books.behind = bool(books.unsettled)
+            books.behind = bool(books.unsettled) or left <= 0 or self._end_settling(left, commands)
             if books.behind:
                 return
-            self._end_settling(commands)
         if books.asked_anew:
             tried, pools = decide_held_again(books, left, commands)
             dispatch(books, pools.values(), None, commands)
@@ -408,8 +407,8 @@ class Scheduler:
             left -= tried
         books.behind = left <= 0 and bool(books.asked_anew or books.budgets_released)
 
-    def _end_settling(self, commands: list[Command]) -> None:
-        """Dispatch by a new policy, which has decided every call that waits."""
+    def _end_settling(self, most: int, commands: list[Command]) -> bool:
+        """Dispatch by a new policy, which has decided every call that waits; return True if more is to be granted."""
         books = self.state
         expire(books, commands)
         self._open(commands)
@@ -417,10 +416,13 @@ class Scheduler:
             if is_given_up(books, pool):
                 reject_all(books, pool, commands)
         books.settling = False
-        dispatch(books, books.pools.values(), None, commands)
+        books.settling = dispatch(books, books.pools.values(), None, commands, most)
+        if books.settling:
+            return True
         calls, books.latecomers = list(books.latecomers.values()), {}
         for call in calls:
             self._admit(call, commands)
+        return False
 
     def _on_draining(self, now_ns: int, commands: list[Command]) -> None:
         books = self.state

@@ -167,6 +167,47 @@ def test_a_reload_decides_in_slices_and_grants_when_all_are_decided() -> None:
     assert house.granted[-1] == late, "its priority counts from then on"
 
 
+def let_go() -> tuple[Slices, list[int]]:
+    """A crowd that a reload has let go, of which the first slice is granted."""
+    house = Slices(policy('rule rest { hold "later" }', "concurrency 1k"))
+    held = [house.arrive() for _ in range(CROWD)]
+    house.load(policy("", "concurrency 1k"))
+    assert [len(house.turn()) for _ in range(2)] == [0, 3 * SLICE - CROWD]
+    return house, held
+
+
+def test_a_reload_grants_in_slices_and_in_order() -> None:
+    house, held = let_go()
+
+    assert house.turns() == [SLICE, 2 * CROWD - 4 * SLICE]
+    assert house.granted == held
+
+
+def test_what_happens_between_two_slices_of_grants_changes_no_order() -> None:
+    house, held = let_go()
+    begun = list(house.granted)
+
+    late = house.arrive()
+    house.cancel(held[-2])
+    house.end(begun[0])
+    house.post(PrioritySet(CallId(held[-1]), 9, "operator"))
+    assert house.granted == begun
+    house.turns()
+
+    assert house.granted == [*begun, held[-1], *held[len(begun) : -2], late]
+
+
+def test_a_reload_between_two_slices_of_grants_decides_the_rest() -> None:
+    house, held = let_go()
+    begun = list(house.granted)
+
+    house.load(policy('rule no { deny "closed" }', "concurrency 1k"))
+    house.turns()
+
+    assert house.granted == begun
+    assert [one for one in held if isinstance(house.answers[one], Reject)] == held[len(begun) :]
+
+
 def test_between_two_slices_of_a_reload_calls_can_give_up_and_get_a_priority() -> None:
     house, running, waiting = in_line()
     house.load(policy("", "concurrency 1"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from hivemind_trio.model import Reason, rejection_text
@@ -19,14 +20,23 @@ from .routing import let_through
 
 
 def dispatch(
-    books: SchedulerState, pools: Iterable[ProviderQueue], freed: AgentState | None, commands: list[Command]
-) -> None:
-    """Grant until nothing fits. `freed`: the agent that has just come down from its cap."""
+    books: SchedulerState,
+    pools: Iterable[ProviderQueue],
+    freed: AgentState | None,
+    commands: list[Command],
+    most: float = math.inf,
+) -> bool:
+    """Grant until nothing fits, or until it was `most`; return True if more may fit.
+
+    Args:
+        freed: The agent that has just come down from its cap.
+    """
     if books.settling:
-        return  # a call that is not decided yet may come before all of these
+        return False  # a call that is not decided yet may come before all of these
     pools = with_siblings(books, pools)
     moved: set[int] = set()
-    while True:
+    most += len(commands)
+    while len(commands) < most:
         if books.let_through and (waiter := _let_through(books, pools)) is not None:
             commands.append(_granted_beyond(books, waiter, freed))
             continue
@@ -41,7 +51,7 @@ def dispatch(
             if waiter is None:
                 if books.let_through:
                     _wake_for_let_through(books, pools)
-                return
+                return False
             moved.add(waiter.call.id)
             draw(books, waiter, commands)
             continue
@@ -53,6 +63,7 @@ def dispatch(
         place.pool.pace.on_turn(books.now_ns, place.pool.waiting)
         place.lane.turns.on_turn(books.now_ns, place.lane.waiting)
         commands.append(grant(books, waiter, reason))
+    return True
 
 
 def _let_through(books: SchedulerState, pools: Iterable[ProviderQueue]) -> WaitingCall | None:
