@@ -375,14 +375,12 @@ class Http1(H11Protocol):
         Raises:
             H2ProtocolAssumedError: It speaks HTTP/2.
         """
-        exchange = self._exchange
-        fresh = exchange is None and not self._in_head and not self._switching
+        exchange, fresh = self._exchange, self._is_fresh
         if fresh and data.startswith(b"\r\n"):
             data = _without_blank_lines(data)
             if not data:
                 return
-        if fresh and self._link.refuse_unread(data):
-            self._first = False
+        if self.refuses(data):
             return
         if fresh and (head := read_head(data)) is not None:
             self._left = head.length
@@ -401,6 +399,18 @@ class Http1(H11Protocol):
             self._ahead += len(data)
             if self._ahead >= self._link.bounds.body_buffer_bytes:
                 self._link.pause()
+
+    def refuses(self, data: bytes) -> bool:
+        """Refuse a request that has come whole, if the loop lags too much; True: it is done."""
+        if not self._is_fresh or not self._link.refuse_unread(data):
+            return False
+        self._first = False
+        return True
+
+    @property
+    def _is_fresh(self) -> bool:
+        """A request begins with the next byte."""
+        return self._exchange is None and not self._in_head and not self._switching and not self._websocket
 
     def _fed(self, data: bytes) -> None:
         """Body of a request that we read ourselves, and maybe what follows it, which is kept where h11 will find it."""

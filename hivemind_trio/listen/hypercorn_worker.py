@@ -14,6 +14,7 @@ They lean on names that Hypercorn does not promise, which is why `pyproject.toml
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Callable
 from typing import Any, Protocol, final
@@ -37,7 +38,7 @@ from .listener_fault import ListenerFault
 from .overload import LoopLag
 from .refusing import OverloadResponse, Refuser
 from .sockets import peer_of
-from .wire import Flusher, InboundWire
+from .wire import Flusher, InboundWire, SharedPoll
 
 
 def config_for(bounds: Bounds) -> Config:
@@ -66,6 +67,7 @@ class ListenerContext(Protocol):
     resets: FrameAllowance
     lag: LoopLag
     refuser: Refuser
+    shared: SharedPoll
     closing: bool
 
     def report(self, fault: ListenerFault, detail: str, error: BaseException) -> None:
@@ -80,7 +82,7 @@ class ListenerContext(Protocol):
         """Return header lines and body of an answer in place of the application."""
         ...
 
-    def overloaded(self) -> None:
+    def overloaded(self, now_s: float) -> None:
         """Count a call that was rejected because the event loop lags."""
 
     def rested(self) -> None:
@@ -99,6 +101,7 @@ class InboundConnection(TCPServer):
         self.resting = False
         self.wire = InboundWire(sock, house.bounds.write_patience_ns / 1e9, house.flusher, self._closed, begun)
         self._house = house
+        self._refused_s = -math.inf  # the last call at rest that was refused; it does not move the deadline
         self._peer = "a client"
         self._nursery: trio.Nursery
         self._tasks: Tasks
@@ -152,23 +155,26 @@ class InboundConnection(TCPServer):
         if not self._house.lag.is_overloaded or self.closing:
             return None
         refusal = self._house.refuser.refusal(target)
-        self._house.overloaded()
+        self._house.overloaded(trio.current_time())
         return refusal
 
     def refuse_unread(self, data: bytes) -> bool:
         """Answer a whole request in place of everybody, if the listener is overloaded; True: it is done."""
-        if not self._house.lag.is_overloaded or self.closing:
+        house = self._house
+        if not house.lag.is_overloaded or house.closing or self._lingering:
             return False
-        refused = self._house.refuser.of_whole(data)
+        refused = house.refuser.of_whole(data)
         if refused is None:
             return False
         said, keeps = refused
-        self.wire.write_now(said)
-        if keeps:
-            self.rest()
+        now_s = trio.current_time()
+        if self.wire.send_some(said) < len(said):
+            self.wire.reset()  # its client has left many answers unread, and would take the next one for the rest
+        elif keeps:
+            self._refused_s = now_s
         else:
             self.finish()
-        self._house.overloaded()
+        house.overloaded(now_s)
         return True
 
     @property
@@ -251,6 +257,10 @@ class InboundConnection(TCPServer):
             with trio.CancelScope(deadline=self._reading.deadline) as self._reading:
                 await self._read()
                 return
+            rests_until_s = self._refused_s + self.bounds.keep_alive_ns / 1e9
+            if self.resting and not self.wire.closed and rests_until_s > trio.current_time():
+                self._reading.deadline = rests_until_s
+                continue
             if self.wire.closed or self.resting or self._lingering or not isinstance(self._http, Http1):
                 return
             self._http.timed_out()
@@ -260,7 +270,7 @@ class InboundConnection(TCPServer):
         while True:
             while self._resumed is not None:
                 await self._resumed.wait()
-            data = await self.wire.read()
+            data = await self._received()
             if not data:
                 return
             if self._lingering:
@@ -282,6 +292,15 @@ class InboundConnection(TCPServer):
             elif http is not None:
                 await http.handle(RawData(data))
             del data  # else 64 KiB stay with every connection that waits
+
+    async def _received(self) -> bytes:
+        """Return what comes next; while calls are refused, those of HTTP/1.1 are not worth a task each."""
+        house, http = self._house, self._http
+        if not isinstance(http, Http1) or not house.shared.is_available:
+            return await self.wire.read()
+        if house.lag.refuses_s(trio.current_time()) is None:
+            return await self.wire.read()
+        return await self.wire.read_shared(house.shared, http.refuses)
 
     async def _feed_frames(self, http: Http2, data: bytes) -> None:
         """Feed the frames in slices, one for each turn of the loop, as other connections do."""

@@ -21,7 +21,7 @@ from .listener_fault import ListenerFault
 from .overload import LoopLag
 from .refusing import OVERLOAD_BODY, Porch, Refuser, unread_answer
 from .sockets import ConnectionSource
-from .wire import Flusher
+from .wire import Flusher, SharedPoll
 
 _OUT_OF_SOMETHING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 _BREATH_S: Final = 0.1
@@ -82,6 +82,7 @@ class Listener:
         self.pacer = Pacer()
         self.lag: LoopLag
         self.refuser: Refuser
+        self.shared: SharedPoll
         self._overload_body = overload_body
         self._said_s = -math.inf
         self._said = 0
@@ -113,7 +114,9 @@ class Listener:
                 self.lag = LoopLag(self.bounds.turn_ns / 1e9)
                 trio.lowlevel.add_instrument(self.lag)
                 self.resets = FrameAllowance(self.bounds.resets_in_all, self.bounds.resets_in_all / 10)
+                self.shared = SharedPoll()
                 helpers.start_soon(self.flusher.run)
+                helpers.start_soon(self.shared.run)
                 async with trio.open_nursery() as nursery:
                     porch = Porch(
                         self.bounds.linger_bytes,
@@ -209,7 +212,7 @@ class Listener:
                 if len(self.open_connections) >= self.bounds.connections:
                     self.close_idle()
         finally:
-            self.overloaded()
+            self.overloaded(trio.current_time())
 
     def _meet(self, accepted: socket.socket, nursery: trio.Nursery) -> None:
         """Refuse what a connection asks, or serve it."""
@@ -229,9 +232,8 @@ class Listener:
         if self.on_connections is not None:
             self.on_connections(len(self.open_connections))
 
-    def overloaded(self) -> None:
+    def overloaded(self, now_s: float) -> None:
         """Log a call that was rejected for the lag, once a second: to log each would cost what rejecting saves."""
-        now_s = trio.current_time()
         if self.lag.refused > self._said and now_s >= self._said_s + 1.0:
             self._said = self.lag.refused
             self._said_s = now_s

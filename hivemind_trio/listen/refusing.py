@@ -1,6 +1,6 @@
 """Refusals of an overloaded listener, as cheap as they can be: a call is refused before it is read, let alone parsed.
 
-To refuse a call takes 2 to 4 % of the CPU time that serving it takes (`bench/overload.py`). At 10 % a proxy that is
+To refuse a call takes 2 to 3 % of the CPU time that serving it takes (`bench/overload.py`). At 10 % a proxy that is
 offered five times what it can serve would serve little more than half of that.
 """
 
