@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from hivemind_trio.listen import App, Bounds, Listener, bind
+from hivemind_trio.store import make_private
 
 from .routes import problem
 from .socket_file import SUFFIX, SocketUnavailable, bind_control, is_listening, runtime_folder
@@ -100,7 +101,7 @@ def _linked(link: Path | None, path: Path) -> Path | None:
     if link is None:
         return None
     try:
-        link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(link.parent)
         link.unlink(missing_ok=True)
         link.symlink_to(path)
     except OSError:

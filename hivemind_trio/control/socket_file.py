@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, final
 
-from hivemind_trio.store import policy_key, state_home
+from hivemind_trio.store import make_private, policy_key, state_home
 
 FOLDER: Final = "hivemind-trio"
 SUFFIX: Final = ".sock"
@@ -57,7 +57,7 @@ def bind_control(path: Path) -> socket.socket:
         SocketUnavailable: It cannot be made, or another proxy listens there.
     """
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path.parent)
         if is_listening(path):
             raise SocketUnavailable(f"another proxy listens at {path}", "stop it, or serve another policy")
         fresh = path.with_name(f"{path.name}.{os.getpid()}")

@@ -11,7 +11,7 @@ from typing import Any, Final, Self, final
 
 import attrs
 
-from hivemind_trio.store import FileLock, HeldElsewhere, state_home
+from hivemind_trio.store import FileLock, HeldElsewhere, make_private, state_home
 
 from .job import Job, JobState
 from .task import Task
@@ -89,7 +89,7 @@ class RunFile:
         """
         try:
             place = runs_home() / name
-            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(place.parent)
             place.mkdir(mode=0o700)
         except (OSError, RuntimeError) as error:
             raise RunFileError(f"the run cannot be kept: {error}", "set XDG_STATE_HOME to a writable folder") from None

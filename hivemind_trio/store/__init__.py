@@ -40,6 +40,7 @@ from .journal.usage_report import usage_by as usage_by
 from .journal.writer import Journal as Journal
 from .journal.writer import join_journal as join_journal
 from .journal.writer import open_journal as open_journal
+from .place import make_private as make_private
 from .place import policy_key as policy_key
 from .place import state_home as state_home
 from .place import state_place as state_place

@@ -35,6 +35,18 @@ def state_home() -> Path:
     return (Path(home) if Path(home).is_absolute() else Path.home() / ".local" / "state") / FOLDER
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for this user alone, as the XDG base directories are made.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    if not folder.is_dir():
+        if folder.parent != folder:
+            make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def policy_key(policy: str | None, port: int) -> str:
     """Return the name that files of a policy's proxy have.
 

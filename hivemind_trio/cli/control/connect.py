@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hivemind_trio.control import ControlClient
 
 HOST_AND_PORT: Final = re.compile(r"[A-Za-z0-9.\-\[\]:]+:[0-9]{1,5}")
+OTHER_USER: Final = "run this command as the user who runs the proxy"
 BASE_URLS: Final = ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "GOOGLE_GEMINI_BASE_URL")
 
 
@@ -89,6 +90,8 @@ def proxy_address(path: str | None, policy: str | None) -> str:
     if path is not None:
         if HOST_AND_PORT.fullmatch(path) and not Path(path).exists():
             fail(f"--socket {visible(path)}: no such file", hint=f"write http://{path} for an address")
+        if Path(path).exists() and not os.access(path, os.W_OK):
+            fail(f"--socket {visible(path)}: permission denied", hint=OTHER_USER)
         return path
     try:
         return str(found_proxy(policy))
@@ -135,8 +138,11 @@ def found_proxy(policy: str | None) -> Path:
     if found:
         raise NoProxy(f"{len(found)} proxies run; choose one with --socket", "", tuple(found))
     try:
-        folder = str(runtime_folder())
-    except RuntimeError as error:
+        place = runtime_folder()
+        if place.is_dir() and not os.access(place, os.R_OK | os.X_OK):
+            raise NoProxy(f"{place} is another user's", OTHER_USER)
+        folder = str(place)
+    except (RuntimeError, PermissionError) as error:
         folder = str(error)
     which = f"no proxy of {policy} runs" if policy is not None else "no proxy runs"
     hint = f"`hivemind-trio serve{f' --policy {policy}' if policy is not None else ''}` starts one"

@@ -23,6 +23,7 @@ import attrs
 from hivemind_trio.scheduler import AccountKey, Lease
 from hivemind_trio.store.file_lock import FileLock, HeldElsewhere
 from hivemind_trio.store.journal.journal_file import move_aside
+from hivemind_trio.store.place import make_private
 from hivemind_trio.store.state.entry_log import EntryLog, read_entries
 from hivemind_trio.store.state.interface import (
     CORRECTION,
@@ -456,7 +457,7 @@ def holder(path: str) -> int | None:
 
 def _lock(path: str) -> FileLock:
     try:
-        Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(Path(path).parent)
         return FileLock.take(path)
     except HeldElsewhere:
         pid = holder(path)
