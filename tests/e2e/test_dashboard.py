@@ -257,8 +257,10 @@ async def test_it_fits_narrow_screens_and_can_be_read_in_both_schemes(
     tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, port: int, browser: Chromium
 ) -> None:
     with trio.fail_after(3 * PATIENCE_S):
-        async with served(tmp_path, provider, runtime, port) as proxy:
+        async with served(tmp_path, provider, runtime, port, POLICY.replace("slow", "interactive")) as proxy:
             await call(proxy, LONG, "claude-haiku-4-5", **{"x-hivemind-job": LONG})
+            async with occupied(proxy, provider, 2):
+                pass  # a call that has waited, with its reason, in a lane whose name is one long word
             async with occupied(proxy, provider, 3):
                 await browser.open(await link(runtime))
                 await browser.until(READY)
@@ -266,7 +268,8 @@ async def test_it_fits_narrow_screens_and_can_be_read_in_both_schemes(
                 for scheme in ("dark", "light"):
                     await browser.scheme(scheme)
                     assert await browser.script(CONTRAST) == []
-                for width in (320, 400, 768, 1024, 1440):
+                await browser.until("document.querySelector('#calls-rows').innerText.includes('concurrency')")
+                for width in (320, 400, 768, 860, 901, 1024, 1440):
                     await browser.size(width)
                     await browser.until(f"document.documentElement.scrollWidth <= {width}")
                     heights = await browser.script(
