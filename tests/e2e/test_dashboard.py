@@ -279,6 +279,21 @@ async def test_it_fits_narrow_screens_and_can_be_read_in_both_schemes(
 
 
 @needs_chromium
+async def test_invented_names_do_not_fill_the_page(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, port: int, browser: Chromium
+) -> None:
+    with trio.fail_after(3 * PATIENCE_S):
+        async with served(tmp_path, provider, runtime, port) as proxy:
+            for number in range(53):
+                await call(proxy, f"invented-{number}")
+            await browser.open(await link(runtime))
+            await browser.until(f"{READY} && document.querySelectorAll('#who-rows .level-1').length")
+
+            assert await browser.script("return document.querySelectorAll('#who-rows .level-1').length") == 50
+            assert await browser.text("#who-more") == "3 further rows: hivemind-trio usage --by agent"
+
+
+@needs_chromium
 async def test_operators_act_by_keyboard_and_a_wrong_key_does_nothing(
     tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider, port: int, browser: Chromium
 ) -> None:

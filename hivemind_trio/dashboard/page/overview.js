@@ -60,6 +60,7 @@ export function build() {
         h("table", { class: "stack" },
           heads("team, agent, session", "#calls", "#tokens in", "#cached", "#out", "#cost", "#wait p50", "#wait p95", "#of fair share"),
           h("tbody", { id: "who-rows" })),
+        h("p", { id: "who-more", class: "small", hidden: true }),
         h("p", { class: "small" }, "1.0×: a team's part of all tokens is that of its weight, an agent's an equal part of its team's.")),
       section("sessions", "Sessions", h("p", { class: "end", id: "sessions-sum" }),
         h("table", { class: "stack" },
@@ -299,24 +300,34 @@ function table() {
 
 // ---- who uses it ----
 
+/** Agents of a team, and sessions of an agent: one who invents names would fill the page with up to 2,000 of them. */
+const PARTS_SHOWN = 50;
+
 function who() {
   if (!state.usage) return;
   const { usage, teams } = state.usage;
   $("who-sum").textContent = `last hour, ${counted(teams.reduce((sum, team) => sum + team.agents.length, 0), "agent")}, ${counted(usage.calls, "call")}`;
   const lines = [];
+  let left = 0;
+  const first = (all) => {
+    left += Math.max(0, all.length - PARTS_SHOWN);
+    return all.slice(0, PARTS_SHOWN);
+  };
   for (const team of teams) {
     const id = `team ${team.team}`;
     lines.push({ id, level: 0, name: team.team === "none" ? "no team" : team.team, more: `weight ${team.weight}`, usage: team.usage, folds: team.agents.length > 0 });
     // A team is open until it is folded, an agent is folded until it is opened.
     if (view.unfolded.has(id)) continue;
-    for (const agent of team.agents) {
+    for (const agent of first(team.agents)) {
       const inner = `${id} agent ${agent.agent}`;
       lines.push({ id: inner, level: 1, name: agent.agent, more: "", usage: agent.usage, folds: agent.sessions.length > 0 });
       if (view.unfolded.has(inner)) {
-        for (const one of agent.sessions) lines.push({ id: `${inner} ${one.session}`, level: 2, name: one.session, more: "", usage: one.usage, folds: false });
+        for (const one of first(agent.sessions)) lines.push({ id: `${inner} ${one.session}`, level: 2, name: one.session, more: "", usage: one.usage, folds: false });
       }
     }
   }
+  $("who-more").hidden = !left;
+  $("who-more").textContent = `${counted(left, "further row")}: hivemind-trio usage --by agent`;
   rows($("who-rows"), lines, (line) => line.id, (line) => {
     const one = line.usage;
     const isOpen = (line.level === 0) !== view.unfolded.has(line.id);
