@@ -1,4 +1,4 @@
-"""Another user's proxy is told from one that does not run."""
+"""Commands find the proxy, and tell another user's from one that does not run."""
 
 from __future__ import annotations
 
@@ -41,3 +41,17 @@ def test_without_a_proxy_the_folder_is_named(tmp_path: Path) -> None:
     said = CliRunner(env={"XDG_RUNTIME_DIR": str(tmp_path)}).invoke(main, ["status"])
 
     assert (said.exit_code, "no proxy runs" in said.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("arguments", [["-10"], ["-10", "--json"], ["--json", "-10"], ["--", "-10"]])
+def test_a_negative_priority_is_a_number(arguments: list[str], tmp_path: Path) -> None:
+    said = CliRunner(env={"XDG_RUNTIME_DIR": str(tmp_path)}).invoke(main, ["priority", "3fa2c1-17", *arguments])
+
+    assert (said.exit_code, "no proxy runs" in said.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("argument", "words"), [("-1001", "not in the range"), ("--jsn", "not a valid integer")])
+def test_what_is_no_priority_is_told(argument: str, words: str) -> None:
+    said = CliRunner().invoke(main, ["priority", "3fa2c1-17", argument])
+
+    assert (said.exit_code, words in said.stderr) == (2, True)

@@ -31,13 +31,14 @@ def cancel(call_id: str, as_json: bool, socket: str | None, policy: str | None) 
 
 
 @click.command(
+    context_settings={"ignore_unknown_options": True},  # `-10` is a number
     epilog="""\b
 Examples:
   hivemind-trio priority 3fa2c1-17 100       before all others of its lane that have less
-  hivemind-trio priority 3fa2c1-17 -- -10    behind them
+  hivemind-trio priority 3fa2c1-17 -10       behind them
 
 \b
-It stands before calls of lower priority in its lane and still needs room in every limit."""
+It stands before calls of lower priority in its lane and still needs room in every limit.""",
 )
 @click.argument("call_id", metavar="ID")
 @click.argument("priority", type=click.IntRange(-1_000, 1_000))
