@@ -470,6 +470,12 @@ async def test_a_lost_connection_is_said_and_found_again(
             await browser.until("!document.querySelector('#banner').hidden")
             assert "next try in" in await browser.text("#banner")
             assert await browser.script("return document.querySelector('#pause-all').disabled")
+            await browser.size(400)
+            await browser.script("window.scrollTo(0, document.body.scrollHeight)")
+            await browser.until("window.scrollY > 400")
+            top = "document.querySelector('#banner').getBoundingClientRect().top"
+            assert 0 <= await browser.script(f"return {top}") < await browser.script("return window.innerHeight")
+            await browser.size(1440)
         async with served(tmp_path, provider, runtime, port) as proxy, occupied(proxy, provider, 3):
             await browser.until("document.querySelector('#banner').hidden")
             await browser.until("document.querySelector('#figure-waiting').innerText === '2'")
