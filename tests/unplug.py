@@ -19,9 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
+
 from hivemind_trio.model import Reason
 from hivemind_trio.model.addresses import LOOPBACK
-from hivemind_trio.policy import Program, ProviderSettings
+from hivemind_trio.policy import LaneSettings, Program, ProviderSettings
 from hivemind_trio.policy.compile import lowering
 from hivemind_trio.policy.compile.codegen import compile_decide
 from hivemind_trio.proxy import attempt, exchange
@@ -34,7 +36,7 @@ from hivemind_trio.scheduler import state
 from hivemind_trio.scheduler.budgets.budgets import NO_CLAIM, Budgets
 from hivemind_trio.scheduler.calls.waiting_call import rank
 from hivemind_trio.scheduler.calls.waiting_room import WaitingCalls
-from hivemind_trio.scheduler.decisions import account_choice, admission, completion, routing
+from hivemind_trio.scheduler.decisions import account_choice, admission, completion, policy_decision, routing
 from hivemind_trio.scheduler.health.aimd import Aimd
 from hivemind_trio.scheduler.health.circuit_breaker import CircuitBreaker
 from hivemind_trio.scheduler.limits.concurrency_limit import ConcurrencyLimit
@@ -42,6 +44,7 @@ from hivemind_trio.scheduler.limits.limit_group import LimitGroup
 from hivemind_trio.scheduler.limits.rate_limits import RateLimits
 from hivemind_trio.scheduler.plans.plan_accounts import PlanAccounts
 from hivemind_trio.scheduler.plans.plan_gate import PlanGate
+from hivemind_trio.scheduler.queueing import provider
 from hivemind_trio.scheduler.queueing.agent_windows import AgentWindowTable
 from hivemind_trio.scheduler.queueing.fair_share import Flow
 from hivemind_trio.scheduler.queueing.lane import ProviderLane
@@ -89,17 +92,39 @@ def _first_account(books: Any, call: Any, treatment: Any, _failed: Any) -> Any:
     return account_choice.at_account(call, treatment, next(provider.pools()))
 
 
+def _without_aging(priority: int, _aging_ns: int | None, *more: Any) -> Any:
+    return rank(priority, None, *more)
+
+
+_load_group: Final = LimitGroup.load
+_agent: Final = Program.agent
+
+
+def _group_without_slots(self: LimitGroup, *given: Any, **more: Any) -> None:
+    _load_group(self, *given, **more)
+    self.slots.resize(None)
+
+
+def _agent_without_slots(self: Program, name: str) -> Any:
+    return attrs.evolve(_agent(self, name), concurrency=None)
+
+
 FEATURES: Final[dict[str, list[Part]]] = {
     "concurrency": [(ConcurrencyLimit, "resize", _room_for_all)],
     "lanes": [(ProviderLane, "charge", _nothing)],
+    "reserves": [(provider, "reserves", lambda *_: {})],
+    "slots_of_lanes": [(LaneSettings, "cap", _nothing)],
+    "slots_of_agents": [(Program, "agent", _agent_without_slots)],
+    "slots_of_models": [(LimitGroup, "load", _group_without_slots)],
     "priorities": [(state, "rank", _same_rank)],
+    "aging": [(state, "rank", _without_aging)],
     "fair_shares": [(Flow, "begin", _nothing), (Flow, "settle", _nothing)],
     "budgets": [(Budgets, "claim", lambda *_: NO_CLAIM)],
     "rate_limits": [(RateLimits, "opens_ns", lambda _self, _cost, now_ns, _waiter=None: now_ns)],
     "plans": [(PlanAccounts, "on_read", _nothing)],
     "session_facts": [(SessionTable, "facts", lambda _self, call, _now_ns: call.request)],
     "holds": [(admission, "_blocked", lambda books, _call, _treatment, place: place.blocked(books.now_ns))],
-    "plan_rules": [(state.SchedulerState, "decide", lambda self, call: self.program.decide(call.request))],
+    "plan_rules": [(policy_decision, "_plan_pools", lambda *_: ())],
     "plan_reserves": [
         (PlanGate, "opens_ns", lambda _self, now_ns: now_ns),
         (PlanGate, "reason", lambda *_: Reason.NONE),

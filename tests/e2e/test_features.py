@@ -97,6 +97,49 @@ async def test_lanes() -> None:
     assert served[:5].count("people") == 4
 
 
+async def sent_of(policy: str, *calls: tuple[str, str]) -> tuple[list[str], int]:
+    """Return the models that are sent while none is answered, of calls that come one after another; and who waits."""
+    async with standing(policy) as place, trio.open_nursery() as callers:
+        gate = trio.Event()
+        place.provider.default = ScriptedReply(hold=gate)
+        for number, (name, model) in enumerate(calls, 1):
+            callers.start_soon(partial(ask, place, model, name=name))
+            await until(lambda number=number: place.waiting + len(place.provider.seen) == number)  # type: ignore[misc]
+        found = models(place), place.waiting
+        gate.set()
+    return found
+
+
+async def test_reserves() -> None:
+    policy = CAP_3 + "lane people { reserve 1 }\nlane batch { }\nagent ci { lane batch }\nagent me { lane people }"
+
+    assert await sent_of(policy, *[("ci", "batch")] * 3, ("me", "people")) == (["batch", "batch", "people"], 1)
+
+
+async def test_slots_of_lanes() -> None:
+    policy = CAP_3 + "lane batch { max 1 }\nagent ci { lane batch }\nagent me { }"
+
+    assert await sent_of(policy, *[("ci", "batch")] * 2, ("me", "other")) == (["batch", "other"], 1)
+
+
+async def test_slots_of_agents() -> None:
+    policy = CAP_3 + "agent ci { concurrency 1 }\nagent me { }"
+
+    assert await sent_of(policy, *[("ci", "one")] * 2, ("me", "other")) == (["one", "other"], 1)
+
+
+async def test_slots_of_models() -> None:
+    policy = CAP_3.replace("concurrency 3", 'concurrency 3; limits "large*" { concurrency 1 }')
+
+    assert await sent_of(policy, *[("", "large-1")] * 2, ("", "small")) == (["large-1", "small"], 1)
+
+
+async def test_aging() -> None:
+    policy = CAP_1 + 'lane default { aging 1 every 1ms }\nrule urgent when model == "urgent" { priority 1 }'
+
+    assert await order(policy, ("", "old"), ("", "urgent")) == ["old", "urgent"]
+
+
 async def test_priorities() -> None:
     policy = CAP_1 + 'rule urgent when model == "urgent" { priority 5 }'
 
