@@ -164,9 +164,24 @@ async def test_a_wait_and_an_attempt_are_children_of_the_call() -> None:
         == said
     )
     assert said["gen_ai.response.time_to_first_chunk"] >= 0
+    assert "server.address" not in said  # it comes from a secret
     assert of(second.root)["hivemind.lane"] == "quick"
     for record in place.records:
         check(recorded.families[record.id], record)
+
+
+async def test_an_attempt_names_its_server() -> None:
+    recorded = Recorded()
+    policy = (
+        'hmp 1\nretry once { attempts 1 }\nprovider sim { api generic; base "http://127.0.0.1:9/under"; retry once }'
+    )
+    async with standing(policy, traces=recorded.traces) as place:
+        await ask(place.url)
+        await until(lambda: len(recorded.families) == 1)
+
+    [attempt] = recorded.families[place.records[0].id].attempts
+    said = dict(of(attempt))
+    assert (said["server.address"], said["server.port"]) == ("127.0.0.1", 9)
 
 
 async def test_spans_of_a_fleet_with_failures_agree_with_its_records() -> None:

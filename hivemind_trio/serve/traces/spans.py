@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, final
+from urllib.parse import urlsplit
 
 import attrs
 
 from hivemind_trio.dialects import dialect_of
 from hivemind_trio.model import WAITS, Outcome, Reason, Usage
-from hivemind_trio.policy import Program
+from hivemind_trio.policy import Program, ProviderSettings
 from hivemind_trio.proxy import CallRecord
 from hivemind_trio.scheduler import (
     AttemptEnded,
@@ -245,6 +246,7 @@ def _of_attempt(attempt: AttemptSpan, call: Call, record: CallRecord, program: P
         "hivemind.provider": treatment.sender or "",
         "hivemind.attempt": attempt.grant.attempt,
         "gen_ai.agent.name": treatment.agent,
+        **_of_server(provider),
     }
     if record.job:
         found["gen_ai.conversation.id"] = record.job
@@ -271,6 +273,16 @@ def _of_attempt(attempt: AttemptSpan, call: Call, record: CallRecord, program: P
     if result.outcome in WELL or (result.outcome is Outcome.IGNORED and result.status < 400):
         return name, found, ""
     return name, found, str(result.failure or result.status or result.outcome)
+
+
+def _of_server(provider: ProviderSettings | None) -> Attributes:
+    """Return the address of a provider; one that is a secret is not shown."""
+    if provider is None or not isinstance(provider.base, str):
+        return {}
+    base = urlsplit(provider.base)
+    if base.hostname is None:
+        return {}
+    return {"server.address": base.hostname, "server.port": base.port or (443 if base.scheme == "https" else 80)}
 
 
 def _of_usage(usage: Usage) -> Attributes:
