@@ -160,7 +160,9 @@ class NodeLaw:
         if self._heard:
             return True
         target = self._target(held, demand)
-        if demand > self.share and (not self._said_waits or (target > self.share and target != self._denied)):
+        if demand > max(self.share, held) and not self._said_waits:
+            return True
+        if demand > self.share and target > self.share and target != self._denied:
             return True
         # What is beyond its part goes back as calls end, if somebody waits for it.
         return self.others_wait() and max(held, target) < self._occupied

@@ -144,6 +144,17 @@ def test_a_node_that_got_too_little_asks_again_where_it_hears_of_a_free_slot() -
     assert other.is_due(later, 0, 4)
 
 
+def test_calls_beyond_the_share_are_not_calls_that_begin_to_wait() -> None:
+    pool = SharedPool(TERMS)
+    pool.life.begin("1")
+    law = NodeLaw("a", 1, CAP, 2, 250, TERMS)
+    law.answered(pool.sync(law.request(0, 0, CAP), 1_000, "1", "ab"))
+    ask = attrs.evolve(law.request(0, CAP, CAP), keep=3, target=3)
+    law.answered(pool.sync(ask, 1_001, "1", "ab"))
+    assert (law.share, law.is_due(100 * MS, CAP, CAP)) == (3, False)
+    assert law.is_due(100 * MS, CAP, CAP + 1)
+
+
 def test_an_answer_that_was_made_before_a_notice_and_comes_after_it_takes_nothing_back() -> None:
     pool = SharedPool(TERMS)
     pool.life.begin("1")
