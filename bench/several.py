@@ -2,15 +2,20 @@
 
 Targets: at 90 % of the capacity, with a node that gets most calls and moves, the 95th percentile of the wait is at most
 1.2 times that of the ideal scheduler; a call takes at most 1.2 store operations; never more calls are in flight than
-the cap; no window of a rate limit has more calls than the limit.
+the cap; no window of a rate limit has more calls than the limit; where all nodes have calls that wait, at most 3 % of
+the slots' time of 20 s goes to nodes beyond what their calls are due, and at most 10 % at the 95th percentile.
 
 Real processes of `serve --node` on a real Redis, each call drawn before: when it arrives, at which node, and how long
 the provider takes. The ideal scheduler is one queue in order of arrival before all slots, without any cost of its own;
 it is computed from the same draws. The wait of a call is from its arrival to its start at the provider, so that it has
-the CPU of load, proxy and provider in it. Rate limits are drawn of at 1.5 times the limit; windows are counted at the
-provider, wherever they begin.
+the CPU of load, proxy and provider in it: one proxy that serves the same calls alone says how much that is. Rate limits
+are drawn of at 1.5 times the limit; windows are counted at the provider, wherever they begin. For fairness, agents that
+always have a call are spread over the nodes, and spread anew every few seconds.
 
-    python -m bench.several [--runs 5] [--nodes 4] [--seconds 30] [--md F.md] [--json F.json]      about ten minutes
+LiteLLM's proxies with the same cap on the same Redis get the same calls where they are installed (`bench.peers`).
+
+    python -m bench.several [--runs 5] [--nodes 4] [--seconds 30] [--only slots,many,fairness,windows]
+                            [--peers FOLDER] [--md F.md] [--json F.json]                  half an hour
     python -m bench.several --smoke      seconds; for the tests
 """
 
@@ -28,8 +33,8 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Final, final
@@ -38,13 +43,21 @@ import attrs
 import httpx2
 import trio
 
+from .load.subjects import LITELLM, LITELLM_ENVIRONMENT
+from .peers import python_of, version_of
 from .tables import Table, provenance, write
 
 TARGET_WAIT: Final = 1.2
 TARGET_OPERATIONS: Final = 1.2
+TARGET_UNFAIR: Final = 0.03
+TARGET_UNFAIR_P95: Final = 0.1
 
 CAP: Final = 8
 SERVICE_S: Final = 0.3
+MANY: Final = 16
+"""Nodes of the table with many."""
+MANY_TIMES: Final = 4
+"""Factor of its slots and of the time that its calls take, so that it has as many calls a second."""
 LOAD: Final = 0.9
 HOT: Final = 0.7
 """Part of the calls that the hot node gets."""
@@ -53,13 +66,28 @@ HOT_S: Final = 5.0
 WARM_S: Final = 8.0
 """Calls that arrive before are not counted."""
 
+CROWD: Final = 1.5
+"""Calls of all agents at once, of the cap, in the table of fairness."""
+FAIR_S: Final = 20
+"""Length of the spans over which slots are to be divided by the calls that nodes have."""
+
 LIMIT: Final = 100
 WINDOW_S: Final = 10
 OVERLOAD: Final = 1.5
 
-START_S: Final = 60.0
+START_S: Final = 300.0
 TRY_S: Final = 0.05
-ANSWER: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
+ANSWERED: Final = json.dumps(
+    {
+        "id": "bench", "object": "chat.completion", "created": 0, "model": "bench",
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+    }
+).encode()  # fmt: skip
+ANSWER: Final = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(ANSWERED) + ANSWERED
+)
+NOT_FOUND: Final = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
 
 
 @final
@@ -95,6 +123,51 @@ def ideal_waits(calls: Sequence[Arrival], cap: int) -> list[float]:
 
 @final
 @attrs.define(eq=False)
+class SlotTime:
+    """Time of slots that each node had, and was due by its calls in flight and waiting, second by second."""
+
+    nodes: int
+    held: list[int] = attrs.field(init=False)
+    calls: list[int] = attrs.field(init=False)
+    seconds: list[tuple[list[float], list[float]]] = attrs.field(init=False, factory=list)
+    """What the nodes had and were due in each second."""
+    _began_s: float = attrs.field(init=False, default=0.0)
+    _seen_s: float = attrs.field(init=False, default=0.0)
+
+    def __attrs_post_init__(self) -> None:
+        self.held, self.calls = [0] * self.nodes, [0] * self.nodes
+
+    def begin(self, now_s: float) -> None:
+        """Count from here on."""
+        self._began_s = self._seen_s = now_s
+
+    def note(self, now_s: float) -> None:
+        """Count up to now; to be called before a number changes."""
+        while self._seen_s < now_s:
+            second = int(self._seen_s - self._began_s)
+            until_s = max(min(now_s, self._began_s + second + 1), self._seen_s + 1e-9)
+            while len(self.seconds) <= second:
+                self.seconds.append(([0.0] * self.nodes, [0.0] * self.nodes))
+            had, due = self.seconds[second]
+            lasts_s, slots, calls = until_s - self._seen_s, sum(self.held), sum(self.calls)
+            for node in range(self.nodes if calls else 0):
+                had[node] += lasts_s * self.held[node]
+                due[node] += lasts_s * slots * self.calls[node] / calls
+            self._seen_s = until_s
+
+    def unfairness(self, warm_s: int, span_s: int) -> list[float]:
+        """Return the part of the slots' time that nodes had beyond what they were due, for each span that begins."""
+        found = []
+        for first in range(warm_s, len(self.seconds) - span_s):
+            span = self.seconds[first : first + span_s]
+            had = [sum(second[0][node] for second in span) for node in range(self.nodes)]
+            due = [sum(second[1][node] for second in span) for node in range(self.nodes)]
+            found.append(sum(max(0.0, d - h) for h, d in zip(had, due, strict=True)) / sum(had))
+        return found
+
+
+@final
+@attrs.define(eq=False)
 class Provider:
     """A provider that takes for each call the time that its model names, and notes what it sees."""
 
@@ -103,6 +176,8 @@ class Provider:
     peak: int = 0
     starts_s: dict[int, float] = attrs.field(factory=dict)
     """Number of a call -> when it arrived."""
+    changes: Callable[[int, int], None] = lambda number, by: None
+    """Told the number of a call that begins (1) or ends (-1)."""
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Answer the requests of one connection."""
@@ -114,19 +189,25 @@ class Provider:
                         return
                     held += data
                 head = bytes(held[:end]).lower()
+                if not head.startswith(b"post"):  # LiteLLM asks for the models
+                    del held[: end + 4]
+                    await stream.send_all(NOT_FOUND)
+                    continue
                 length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
                 while len(held) < end + 4 + length:
                     held += await stream.receive_some(65_536)
                 asked = json.loads(held[end + 4 : end + 4 + length])
                 del held[: end + 4 + length]
-                _, number, service_ms = asked["model"].split("-")
+                number, service_ms = asked["messages"][0]["content"].split("-")
                 self.starts_s.setdefault(int(number), trio.current_time())
                 self.inflight += 1
                 self.peak = max(self.peak, self.inflight)
+                self.changes(int(number), 1)
                 try:
                     await trio.sleep(int(service_ms) / 1_000)
                 finally:
                     self.inflight -= 1
+                    self.changes(int(number), -1)
                 await stream.send_all(ANSWER)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
@@ -159,17 +240,17 @@ def _reached(port: int) -> None:
             time.sleep(TRY_S)
         else:
             return
-    raise OSError("redis-server does not listen")
+    raise OSError(f"nothing listens on port {port}")
 
 
 def store_operations(port: int) -> int:
-    """Return the scripts that Redis has run."""
+    """Return the scripts that Redis has run, or the commands of who uses none."""
     with socket.create_connection(("127.0.0.1", port)) as sock:
         sock.sendall(b"INFO commandstats\r\n")
         text = sock.recv(65_536).decode()
     lines = dict(line.split(":", 1) for line in text.split("\r\n") if line.startswith("cmdstat_"))
-    counts = [lines[name].partition("calls=")[2].partition(",")[0] for name in ("cmdstat_evalsha",) if name in lines]
-    return sum(map(int, counts))
+    names = ["cmdstat_evalsha"] if "cmdstat_evalsha" in lines else [name for name in lines if name != "cmdstat_info"]
+    return sum(int(lines[name].partition("calls=")[2].partition(",")[0]) for name in names)
 
 
 def _port_of(process: subprocess.Popen[str], log: Path) -> int:
@@ -224,54 +305,175 @@ class Outcome:
     starts_s: list[float]
 
 
-async def _run(calls: Sequence[Arrival], nodes: int, policy: str) -> Outcome:
-    """Put the calls to as many nodes; `{base}` in the policy is the provider's address."""
+@final
+@attrs.frozen(kw_only=True)
+class Served:
+    """Nodes that serve, their store, and the provider behind them."""
+
+    provider: Provider
+    ports: Sequence[int]
+    store: int
+    client: httpx2.AsyncClient
+
+    async def call(self, node: int, number: int, service_s: float) -> bool:
+        """Put a call to a node; return True if it was served."""
+        asked = {
+            "model": "bench",
+            "max_tokens": 8,
+            "messages": [{"role": "user", "content": f"{number}-{round(service_s * 1_000)}"}],
+        }
+        answer = await self.client.post(f"http://127.0.0.1:{self.ports[node]}/v1/chat/completions", json=asked)
+        return answer.status_code == 200
+
+
+Starts = Callable[[Path, int, int, int, str], AbstractContextManager[int]]
+"""Starts one of several proxies in a folder, given its number, their number, the port of Redis and the provider's
+address; gives its port."""
+
+
+def ours(policy: str) -> Starts:
+    """Return how a node is started; `{base}` in the policy is the provider's address."""
+    return lambda folder, number, nodes, store, base: node(folder, number, nodes, store, policy.format(base=base))
+
+
+def litellm(peers: Path) -> Starts:
+    """Return how one of LiteLLM's proxies is started: one worker, no database, no key, no retries."""
+
+    @contextmanager
+    def start(folder: Path, number: int, _: int, store: int, base: str) -> Iterator[int]:
+        home = folder / f"litellm-{number}"
+        home.mkdir()
+        there = {"model": "openai/bench", "api_base": f"{base}/v1", "api_key": "bench", "max_parallel_requests": CAP}
+        router = {"num_retries": 0, "disable_cooldowns": True, "redis_host": "127.0.0.1", "redis_port": store}
+        models = [{"model_name": "bench", "litellm_params": there}]
+        config = home / "config.yaml"  # JSON is YAML
+        config.write_text(json.dumps({**LITELLM, "model_list": models, "router_settings": router}))
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            port = int(found.getsockname()[1])
+        command = [
+            *(str(python_of(peers, "litellm").with_name("litellm")), "--config", str(config), "--host", "127.0.0.1"),
+            *("--port", str(port), "--num_workers", "1", "--telemetry", "False"),
+        ]
+        with (home / "log").open("w") as log:
+            environment = {**os.environ, **LITELLM_ENVIRONMENT, "HOME": str(home)}
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+            try:
+                _reached(port)
+                yield port
+            finally:
+                process.terminate()
+                process.wait()
+
+    return start
+
+
+@asynccontextmanager
+async def served(nodes: int, starts: Starts) -> AsyncIterator[Served]:
+    """Start proxies before one provider, with one Redis."""
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     provider = Provider(listeners[0].socket.getsockname()[1])
-    failed: deque[int] = deque()
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         store = await trio.to_thread.run_sync(stack.enter_context, redis(folder))
-        text = policy.format(base=f"http://127.0.0.1:{provider.port}")
+        base = f"http://127.0.0.1:{provider.port}"
         ports = [
-            await trio.to_thread.run_sync(stack.enter_context, node(folder, number, nodes, store, text))
+            await trio.to_thread.run_sync(stack.enter_context, starts(folder, number, nodes, store, base))
             for number in range(nodes)
         ]
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
         async with (
             httpx2.AsyncClient(timeout=600, trust_env=False, limits=limits) as client,
             trio.open_nursery() as own,
         ):
             own.start_soon(trio.serve_listeners, provider.serve, listeners)
-
-            async def call(number: int, one: Arrival, began_s: float) -> None:
-                await trio.sleep_until(began_s + one.at_s)
-                asked = {
-                    "model": f"m-{number}-{round(one.service_s * 1_000)}",
-                    "max_tokens": 8,
-                    "messages": [{"role": "user", "content": "hi"}],
-                }
-                answer = await client.post(f"http://127.0.0.1:{ports[one.node]}/v1/chat/completions", json=asked)
-                if answer.status_code != 200:
-                    failed.append(number)
-
             await trio.sleep(1.0)  # every node has reported
-            before, began_s = store_operations(store), trio.current_time() + 0.5
-            async with trio.open_nursery() as nursery:
-                for number, one in enumerate(calls):
-                    nursery.start_soon(call, number, one, began_s)
-            operations = store_operations(store) - before
+            yield Served(provider=provider, ports=ports, store=store, client=client)
             own.cancel_scope.cancel()
-    counted = [number for number, one in enumerate(calls) if one.at_s > WARM_S and number in provider.starts_s]
-    ideal = ideal_waits(calls, CAP)
+
+
+async def _run(calls: Sequence[Arrival], nodes: int, starts: Starts, cap: int = CAP) -> Outcome:
+    """Put the calls to as many nodes."""
+    failed: deque[int] = deque()
+    async with served(nodes, starts) as there:
+        before, began_s = store_operations(there.store), trio.current_time() + 0.5
+
+        async def call(number: int, one: Arrival) -> None:
+            await trio.sleep_until(began_s + one.at_s)
+            if not await there.call(one.node, number, one.service_s):
+                failed.append(number)
+
+        async with trio.open_nursery() as nursery:
+            for number, one in enumerate(calls):
+                nursery.start_soon(call, number, one)
+        operations = store_operations(there.store) - before
+    starts_s = there.provider.starts_s
+    counted = [number for number, one in enumerate(calls) if one.at_s > WARM_S and number in starts_s]
+    ideal = ideal_waits(calls, cap)
     return Outcome(
         calls=len(calls),
         failed=len(failed),
-        waits=[provider.starts_s[number] - began_s - calls[number].at_s for number in counted],
+        waits=[starts_s[number] - began_s - calls[number].at_s for number in counted],
         ideal=[ideal[number] for number in counted],
-        peak=provider.peak,
+        peak=there.provider.peak,
         operations=operations / len(calls),
-        starts_s=sorted(start - began_s for start in provider.starts_s.values()),
+        starts_s=sorted(start - began_s for start in starts_s.values()),
+    )
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Division:
+    """One run in which all nodes have calls that wait."""
+
+    unfair: list[float]
+    calls: int
+    failed: int
+    peak: int
+    operations: float
+
+
+async def _crowd(chance: Random, nodes: int, lasts_s: float, starts: Starts) -> Division:
+    """Let agents that always have a call spread over the nodes, anew every few seconds."""
+    agents, tally, at, failed = round(CROWD * CAP), SlotTime(nodes), list[int](), deque[int]()
+
+    def spread() -> list[int]:
+        parts = [chance.random() ** 2 for _ in range(nodes)]
+        return chance.choices(range(nodes), parts, k=agents)
+
+    spreads = [spread() for _ in range(int(lasts_s // HOT_S) + 1)]
+    async with served(nodes, starts) as there:
+
+        def changes(number: int, by: int) -> None:
+            tally.note(trio.current_time())
+            tally.held[at[number]] += by
+
+        there.provider.changes = changes
+        before, began_s = store_operations(there.store), trio.current_time()
+        tally.begin(began_s)
+
+        async def agent(which: int) -> None:
+            while (now_s := trio.current_time()) < began_s + lasts_s:
+                place = spreads[int((now_s - began_s) // HOT_S)][which]
+                number = len(at)
+                at.append(place)
+                tally.note(now_s)
+                tally.calls[place] += 1
+                if not await there.call(place, number, SERVICE_S * chance.uniform(0.5, 1.5)):
+                    failed.append(number)
+                tally.note(trio.current_time())
+                tally.calls[place] -= 1
+
+        async with trio.open_nursery() as nursery:
+            for which in range(agents):
+                nursery.start_soon(agent, which)
+        operations = store_operations(there.store) - before
+    return Division(
+        unfair=tally.unfairness(round(WARM_S), FAIR_S),
+        calls=len(at),
+        failed=len(failed),
+        peak=there.provider.peak,
+        operations=operations / len(at),
     )
 
 
@@ -290,32 +492,63 @@ def fullest_window(starts_s: Sequence[float], window_s: float) -> int:
     return most
 
 
-def slots_table(runs: Sequence[Outcome], nodes: int) -> Table:
-    """Return the table of `concurrency`: medians over the runs."""
-    waits = [p95(one.waits) for one in runs]
-    ideal = [p95(one.ideal) for one in runs]
-    ratio = statistics.median(ours / best for ours, best in zip(waits, ideal, strict=True))
-    operations = statistics.median(one.operations for one in runs)
-    over = max(0, max(one.peak for one in runs) - CAP)
-    failed = sum(one.failed for one in runs)
+def slots_table(title: str, runs: Mapping[str, Sequence[Outcome]], cap: int, notes: Sequence[str]) -> Table:
+    """Return a table of `concurrency`: medians over the runs.
+
+    Args:
+        runs: Who serves -> runs; all have served the same calls.
+    """
+    ideal = [p95(one.ideal) for one in next(iter(runs.values()))]
+
+    def row(name: str, figure: Callable[[Sequence[Outcome]], str], target: str = "") -> list[str]:
+        return [name, *(figure(of) for of in runs.values()), target]
+
+    def ratio(of: Sequence[Outcome]) -> float:
+        return statistics.median(p95(one.waits) / max(best, 0.001) for one, best in zip(of, ideal, strict=True))
+
     rows = [
-        ["wait p95, ideal", f"{statistics.median(ideal):.2f} s", ""],
-        ["wait p95, nodes", f"{statistics.median(waits):.2f} s", ""],
-        ["ratio", f"{ratio:.2f}", f"≤ {TARGET_WAIT}"],
-        ["store operations a call", f"{operations:.2f}", f"≤ {TARGET_OPERATIONS}"],
-        ["most over the cap", f"{over}", "0"],
-        ["failed calls", f"{failed} of {sum(one.calls for one in runs)}", "0"],
+        row("wait p95, ideal", lambda _: f"{statistics.median(ideal):.2f} s"),
+        row("wait p95", lambda of: f"{statistics.median(p95(one.waits) for one in of):.2f} s"),
+        row("ratio", lambda of: f"{ratio(of):.2f}", f"≤ {TARGET_WAIT}"),
+        row(
+            "store operations a call",
+            lambda of: f"{statistics.median(one.operations for one in of):.2f}",
+            f"≤ {TARGET_OPERATIONS}",
+        ),
+        row("most over the cap", lambda of: f"{max(0, max(one.peak for one in of) - cap)}", "0"),
+        row("failed calls", lambda of: f"{sum(one.failed for one in of)} of {sum(one.calls for one in of)}", "0"),
     ]
     figures = [
-        {"wait_p95_s": round(p95(one.waits), 4), "ideal_p95_s": round(p95(one.ideal), 4), "peak": one.peak,
+        {"who": who, "wait_p95_s": round(p95(one.waits), 4), "ideal_p95_s": round(p95(one.ideal), 4), "peak": one.peak,
+         "operations": round(one.operations, 3), "failed": one.failed, "calls": one.calls}
+        for who, of in runs.items()
+        for one in of
+    ]  # fmt: skip
+    count = f"Medians of {len(ideal)} runs." if len(ideal) > 1 else "One run."
+    return Table(title=title, notes=[*notes, count], head=["", *runs, "target"], rows=rows, figures=figures)
+
+
+def fairness_table(runs: Sequence[Division], nodes: int) -> Table:
+    """Return the table of fairness."""
+    unfair = [part for one in runs for part in one.unfair]
+    rows = [
+        ["unfairness, mean", f"{statistics.mean(unfair):.1%}", f"≤ {TARGET_UNFAIR:.0%}"],
+        ["unfairness, p95", f"{p95(unfair):.1%}", f"≤ {TARGET_UNFAIR_P95:.0%}"],
+        ["store operations a call", f"{statistics.median(one.operations for one in runs):.2f}", ""],
+        ["most over the cap", f"{max(0, max(one.peak for one in runs) - CAP)}", "0"],
+        ["failed calls", f"{sum(one.failed for one in runs)} of {sum(one.calls for one in runs)}", "0"],
+    ]
+    figures = [
+        {"mean": round(statistics.mean(one.unfair), 4), "p95": round(p95(one.unfair), 4), "peak": one.peak,
          "operations": round(one.operations, 3), "failed": one.failed, "calls": one.calls}
         for one in runs
     ]  # fmt: skip
-    note = f"{nodes} nodes, `concurrency {CAP}`, load {LOAD:.0%}, {HOT:.0%} of the calls at one node that moves."
-    return Table(
-        title="Slots", notes=[note, f"Medians of {len(runs)} runs."], head=["", "found", "target"], rows=rows,
-        figures=figures,
-    )  # fmt: skip
+    note = (
+        f"{nodes} nodes, `concurrency {CAP}`, {round(CROWD * CAP)} agents that always have a call, spread over the "
+        f"nodes anew every {HOT_S:.0f} s."
+    )
+    what = f"Part of the slots' time of {FAIR_S} s that nodes had beyond what their calls were due, in each such span."
+    return Table(title="Fairness", notes=[note, what], head=["", "found", "target"], rows=rows, figures=figures)
 
 
 def window_table(runs: Sequence[Outcome], nodes: int, lasts_s: float) -> Table:
@@ -351,26 +584,82 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=30.0, help="for which calls arrive")
     parser.add_argument("--seed", type=int, default=7, help="of the first run")
+    parser.add_argument("--only", default=",".join(TABLES), metavar="A,B", help="some of %(default)s")
+    parser.add_argument("--peers", type=Path, metavar="FOLDER", help="where `bench.peers` has installed LiteLLM")
     parser.add_argument("--smoke", action="store_true", help="small and quick; the figures mean nothing")
     parser.add_argument("--md", type=Path, metavar="FILE")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
     runs, nodes, lasts_s = (1, 2, WARM_S + 2) if options.smoke else (options.runs, options.nodes, options.seconds)
-    slots, windows = [], []
-    for seed in range(options.seed, options.seed + runs):
+    made = provenance(seed=options.seed, runs=runs)
+    tables = []
+    for only in filter(None, options.only.split(",")):
+        tables.append(TABLES[only](range(options.seed, options.seed + runs), nodes, lasts_s))
+        write(tables, made, title="Several nodes", md=options.md, data=options.json)
+        print(only, file=sys.stderr)
+    if options.peers is not None and version_of(options.peers, "litellm") is not None:
+        seeds = range(options.seed, options.seed + runs)
+        tables.append(litellm_table(seeds, nodes, lasts_s, options.peers))
+    print(write(tables, made, title="Several nodes", md=options.md, data=options.json))
+
+
+def _slots(seeds: Sequence[int], nodes: int, lasts_s: float) -> Table:
+    runs: dict[str, list[Outcome]] = {"one proxy": [], f"{nodes} nodes": []}
+    for seed in seeds:
         calls = arrivals(Random(seed), nodes, lasts_s, LOAD * CAP / SERVICE_S, SERVICE_S)
-        slots.append(
-            trio.run(_run, calls, nodes, f'provider bench {{{{ api generic; base "{{base}}"; concurrency {CAP} }}}}')
-        )
+        alone = [attrs.evolve(one, node=0) for one in calls]
+        runs["one proxy"].append(trio.run(_run, alone, 1, policy_of(f"concurrency {CAP}")))
+        runs[f"{nodes} nodes"].append(trio.run(_run, calls, nodes, policy_of(f"concurrency {CAP}")))
+    return slots_table("Slots", runs, CAP, [_load_note(CAP, SERVICE_S)])
+
+
+def _many(seeds: Sequence[int], nodes: int, lasts_s: float) -> Table:
+    many, cap, service_s = (nodes if nodes < 4 else MANY), CAP * MANY_TIMES, SERVICE_S * MANY_TIMES
+    runs: dict[str, list[Outcome]] = {f"{many} nodes": []}
+    for seed in seeds:
+        calls = arrivals(Random(seed), many, lasts_s, LOAD * cap / service_s, service_s)
+        runs[f"{many} nodes"].append(trio.run(_run, calls, many, policy_of(f"concurrency {cap}"), cap))
+    return slots_table("Many nodes", runs, cap, [_load_note(cap, service_s)])
+
+
+def _load_note(cap: int, service_s: float) -> str:
+    hot = f"{HOT:.0%} of the calls at one node that moves"
+    return f"`concurrency {cap}`, calls of {service_s:g} s, load {LOAD:.0%}, {hot}."
+
+
+def _fairness(seeds: Sequence[int], nodes: int, lasts_s: float) -> Table:
+    longer_s = lasts_s + FAIR_S
+    runs = [trio.run(_crowd, Random(seed), nodes, longer_s, policy_of(f"concurrency {CAP}")) for seed in seeds]
+    return fairness_table(runs, nodes)
+
+
+def _windows(seeds: Sequence[int], nodes: int, lasts_s: float) -> Table:
+    windows = []
+    for seed in seeds:
         calls = arrivals(Random(seed), nodes, lasts_s, OVERLOAD * LIMIT / WINDOW_S, SERVICE_S)
         limited = f"concurrency 200; limits {{{{ requests {LIMIT}/{WINDOW_S}s }}}}"
-        windows.append(
-            trio.run(_run, calls, nodes, f'provider bench {{{{ api generic; base "{{base}}"; {limited} }}}}')
-        )
-        print(f"run {seed - options.seed + 1} of {runs}", file=sys.stderr)
-    made = provenance(seed=options.seed, runs=runs)
-    tables = [slots_table(slots, nodes), window_table(windows, nodes, lasts_s)]
-    print(write(tables, made, title="Several nodes", md=options.md, data=options.json))
+        windows.append(trio.run(_run, calls, nodes, policy_of(limited)))
+    return window_table(windows, nodes, lasts_s)
+
+
+def policy_of(settings: str) -> Starts:
+    """Return how a node is started whose provider has these settings."""
+    return ours(f'provider bench {{{{ api generic; base "{{base}}"; {settings} }}}}')
+
+
+def litellm_table(seeds: Sequence[int], nodes: int, lasts_s: float, peers: Path) -> Table:
+    """Return the table of LiteLLM's proxies on the calls of the first table."""
+    runs: dict[str, list[Outcome]] = {f"{nodes} proxies": []}
+    for seed in seeds:
+        calls = arrivals(Random(seed), nodes, lasts_s, LOAD * CAP / SERVICE_S, SERVICE_S)
+        runs[f"{nodes} proxies"].append(trio.run(_run, calls, nodes, litellm(peers)))
+    who = f"LiteLLM {version_of(peers, 'litellm')}, `max_parallel_requests: {CAP}`, the same Redis in its router."
+    return slots_table("LiteLLM", runs, CAP, [who, _load_note(CAP, SERVICE_S), "Operations are commands of Redis."])
+
+
+TABLES: Final[Mapping[str, Callable[[Sequence[int], int, float], Table]]] = {
+    "slots": _slots, "many": _many, "fairness": _fairness, "windows": _windows,
+}  # fmt: skip
 
 
 if __name__ == "__main__":

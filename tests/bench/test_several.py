@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from bench.several import Arrival, arrivals, fullest_window, ideal_waits
+from bench.several import Arrival, SlotTime, arrivals, fullest_window, ideal_waits
 from tests.support.redis import needs_redis
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +38,18 @@ def test_most_calls_arrive_at_a_node_that_moves() -> None:
         assert set(nodes) == {0, 1, 2, 3}
 
 
+def test_unfairness_is_the_time_that_nodes_lack_of_what_their_calls_are_due() -> None:
+    tally = SlotTime(2)
+    tally.begin(10.0)
+    tally.calls, tally.held = [6, 2], [3, 1]
+    tally.note(11.5)
+    assert tally.seconds == [([3.0, 1.0], [3.0, 1.0]), ([1.5, 0.5], [1.5, 0.5])]
+    tally.held = [2, 2]
+    tally.note(14.0)
+    assert tally.unfairness(0, 1) == pytest.approx([0.0, 0.125, 0.25])
+    assert tally.unfairness(2, 1) == [0.25]
+
+
 @pytest.mark.slow
 @needs_redis
 def test_the_bench_runs_small(tmp_path: Path) -> None:
@@ -46,7 +58,10 @@ def test_the_bench_runs_small(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=300, check=False)
 
     assert done.returncode == 0, done.stderr
-    slots, windows = json.loads(data.read_text())["tables"]
-    assert slots["rows"][0]["failed"] == 0
-    assert slots["rows"][0]["operations"] > 0
+    slots, many, fairness, windows = json.loads(data.read_text())["tables"]
+    assert [row["who"] for row in slots["rows"]] == ["one proxy", "2 nodes"]
+    for table in (slots, many, fairness):
+        assert table["rows"][0]["failed"] == 0
+        assert table["rows"][0]["operations"] > 0
+    assert 0 <= fairness["rows"][0]["mean"] < 1
     assert windows["rows"][0]["most"] > 0
