@@ -3,6 +3,9 @@
 People work at the same hours of the week, so the hours until a reset are expected to be as those of the weeks before:
 as the one of them with most use, for too little that is kept locks people out, and too much is released in time. Until
 a week has been watched, each hour may be as the busiest so far: on a weekend nothing is known of Monday.
+
+Not everybody has habits. So each hour that is over is held against what was expected of it then, and the most by which
+use has exceeded that is kept on top, of the last three weeks.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from hivemind_trio.model.plan import DAY_NS, HOUR_NS
 from hivemind_trio.policy import Renames
 
 WEEK_NS: Final = 7 * DAY_NS
+WEEK_H: Final = 7 * 24
 WEEKS: Final = 4
 HOURS: Final = WEEKS * 7 * 24
 
@@ -47,6 +51,10 @@ class _Past:
     """Weight before each hour of the four weeks up to that one."""
     busiest: float
     """Weight of the hour in which they used most."""
+    busy: list[int] = attrs.field(factory=list)
+    """Hours of `sums` in which they used any: the worst stretch begins with one of them."""
+    errors: list[float] = attrs.field(factory=list)
+    """Number of hours -> most that was used in them beyond what was expected; as far as it was asked for."""
 
 
 @final
@@ -106,11 +114,28 @@ class PlanHistory:
         else:
             # Hours of which nothing is known may all be as the busiest so far.
             wanted = max(self._past(lanes, now_ns).busiest, lately) * left_ns / HOUR_NS
-        wanted *= MARGIN
-        if not wanted:
-            return 0.0
         size = max((self.sizes.get(lane, 0.0) for lane in lanes), default=0.0)
-        return wanted + DEVIATIONS * float((wanted * size) ** 0.5) + CALLS_LEAST * size
+        return _with_margin(wanted, size) + self._beyond(lanes, size, now_ns, left_ns)
+
+    def _beyond(self, lanes: tuple[str, ...], size: float, now_ns: int, left_ns: int) -> float:
+        """Return the most by which use has exceeded what the weeks before let expect of as many hours.
+
+        So it is with those who have no habits, and with those who have just changed theirs.
+        """
+        past, ahead = self._past(lanes, now_ns), min(-(-left_ns // HOUR_NS), WEEK_H)
+        sums, last = past.sums, len(past.sums) - 1
+        first = max(0, last - (now_ns - self.since_ns) // HOUR_NS)
+        while len(past.errors) <= ahead:
+            length, worst = len(past.errors), past.errors[-1] if past.errors else 0.0
+            for at in past.busy:
+                if at < first + WEEK_H or at + length > last:
+                    continue
+                used = sums[at + length] - sums[at]
+                if used > worst:
+                    before = max(sums[then + length] - sums[then] for then in range(at - WEEK_H, first - 1, -WEEK_H))
+                    worst = max(worst, used - _with_margin(before, size))
+            past.errors.append(worst)
+        return past.errors[ahead]
 
     def _as_before(self, lanes: tuple[str, ...], now_ns: int, from_ns: int, until_ns: int) -> float:
         """Return the most that lanes took in the same hours of one of the weeks before."""
@@ -157,7 +182,12 @@ class PlanHistory:
                 self._pasts.clear()
             by_hour = [self.hours.get(lane, {}) for lane in lanes]
             weights = [sum(each.get(hour, 0.0) for each in by_hour) for hour in range(now - HOURS - 1, now)]
-            kept = self._pasts[lanes] = _Past(now, list(accumulate(weights, initial=0.0)), max(weights))
+            kept = self._pasts[lanes] = _Past(
+                now,
+                list(accumulate(weights, initial=0.0)),
+                max(weights),
+                [at for at, weight in enumerate(weights) if weight],
+            )
         return kept
 
     def rename(self, renames: Renames) -> None:
@@ -183,3 +213,9 @@ class PlanHistory:
             lane: {now - ago: float(weight) for ago, weight in hours if ago <= HOURS} for lane, hours in ages.items()
         }
         self.sizes = dict(sizes)
+
+
+def _with_margin(wanted: float, size: float) -> float:
+    """Return the weight to keep where so much is expected, of calls of a size."""
+    wanted *= MARGIN
+    return wanted + DEVIATIONS * float((wanted * size) ** 0.5) + CALLS_LEAST * size if wanted else 0.0

@@ -92,6 +92,28 @@ def test_lanes_that_were_not_seen_are_known_after_a_week() -> None:
     assert history.knows(("you",), WEEK_NS)
 
 
+def kept_for(history: PlanHistory, at_hour: int, hours: int) -> float:
+    now_ns = at_hour * HOUR_NS
+    return history.expected(ME, now_ns, now_ns, now_ns + hours * HOUR_NS)
+
+
+def test_who_comes_at_the_same_hours_each_week_keeps_nothing_for_others() -> None:
+    monday = watched({week * 168 + hour: 4.0 for week in range(3) for hour in range(9, 12)})
+
+    assert kept_for(monday, 3 * 168 + 9, 3) == pytest.approx(wanted(12.0, 4.0))
+    assert kept_for(monday, 3 * 168 + 40, 5) == 0.0
+
+
+def test_who_came_unexpectedly_may_do_so_again() -> None:
+    """A week ago nobody was there: of as many hours as much is kept, whenever, for three weeks."""
+    changing = watched({9: 4.0, 10: 4.0} | {168 + 60 + hour: 4.0 for hour in range(8)})
+
+    for hours, weight in ((1, 4.0), (5, 20.0), (8, 32.0), (30, 32.0)):
+        assert kept_for(changing, 2 * 168 + 100, hours) == pytest.approx(weight)
+    assert kept_for(changing, 4 * 168 + 50, 5) == pytest.approx(20.0)
+    assert kept_for(changing, 4 * 168 + 70, 5) == 0.0
+
+
 @given(
     uses=st.dictionaries(st.integers(0, 5 * 168), st.floats(0.1, 100.0), max_size=40),
     now_h=st.integers(0, 6 * 168),
