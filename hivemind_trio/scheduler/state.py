@@ -389,6 +389,7 @@ class SchedulerState:
             share_ns=place.pool.share_ns(place.quotas, place.cost, place.pool.usual_ns),
             attempt=waiter.attempts + 1,
             uncounted=waiter.uncounted,
+            given_up=waiter.given_up,
             swap_ns=place.pool.residents.swap_ns(place.model, self.now_ns) if place.pool.residents.enabled else 0,
         )
 

@@ -37,6 +37,8 @@ class RunningCall:
     """1 for the first."""
     uncounted: int
     """Earlier attempts that do not count against its retry class."""
+    given_up: int
+    """Earlier attempts that made no progress for too long."""
     swap_ns: int
     """Delay of its answer because its model is loaded first."""
     plan_weight: float = 0.0

@@ -48,6 +48,8 @@ class WaitingCall:
     """That have ended."""
     uncounted: int = 0
     """Number of those that do not count against its retry class."""
+    given_up: int = 0
+    """Number of those that made no progress for too long."""
     due_ns: int | None = None
     """When its next attempt may begin; None: it has had none."""
     unasked_due_ns: int | None = None

@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 
 from hivemind_trio.model import Outcome, Reason, Usage
-from hivemind_trio.policy import RetrySettings
+from hivemind_trio.policy import Failure, RetrySettings
 from hivemind_trio.scheduler.budgets.budgets import Amounts, amounts_of
 from hivemind_trio.scheduler.calls.running_call import RunningCall
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
@@ -28,6 +28,9 @@ WORD_MAX_NS: Final = 20 * SECOND_NS
 """A provider's word on when a broken call may come back is obeyed up to this."""
 SHORT_NS: Final = SECOND_NS
 """The same after a limit on concurrent requests: the limit itself holds the others back."""
+
+GIVEN_UP: Final = frozenset({Failure.FIRST_BYTE, Failure.IDLE})
+"""Ends of an attempt that made no progress for too long."""
 
 
 def settle(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> None:
@@ -158,6 +161,7 @@ def again(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> W
     waiter = books.waiter(call, treatment, place, flight.arrived_ns, flight.seq, Reason.RETRY)
     waiter.since_ns, waiter.waited_ns = books.now_ns, flight.waited_ns
     waiter.attempts, waiter.uncounted = flight.attempt, uncounted
+    waiter.given_up = flight.given_up + (ended.failure in GIVEN_UP)
     waiter.claim, waiter.started = flight.claim, flight.started
     if ended.retry_after_ns and not _has_other_key(ended, flight, waiter):
         waiter.asked = flight.place.pool, books.now_ns + min(ended.retry_after_ns, WORD_MAX_NS)

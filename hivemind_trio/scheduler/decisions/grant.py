@@ -62,7 +62,7 @@ def grant(books: SchedulerState, waiter: WaitingCall, reason: Reason, *, beyond:
         waited_ns=flight.waited_ns,
         reason=reason,
         attempt=flight.attempt,
-        timeouts=place.pool.bounds(place.request, flight.attempt, flight.swap_ns),
+        timeouts=place.pool.bounds(place.request, flight.given_up, flight.swap_ns),
         claims=() if flight.claim is NO_CLAIM else flight.claim.book(),
     )
 

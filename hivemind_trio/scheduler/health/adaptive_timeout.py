@@ -14,8 +14,8 @@ provider has needed. Plain answers are too different for this: their first byte 
 
 What was given up says nothing of what is usual, or a provider that hangs often would never be cut short. But were it
 let be, a model that has become slower for good would be given up for ever. So, as TCP does with its timer (Karn and
-Partridge, 1987), each time doubles the deadline, until an answer comes, which counts; and so does each further attempt
-of one call.
+Partridge, 1987), each time doubles the deadline, until an answer comes, which counts; and so does each attempt of one
+call that was given up. One that was refused does not: it says nothing of how long the call takes.
 """
 
 from __future__ import annotations
@@ -142,15 +142,16 @@ class _WaitStatistics:
             self._given_up_ns = time_ns
         return news
 
-    def deadline_ns(self, multiple: float, least_ns: int, attempt: int, few_ns: int) -> int:
+    def deadline_ns(self, multiple: float, least_ns: int, given_up: int, few_ns: int) -> int:
         """Return the deadline; `_NEVER_NS`: unknown.
 
         Args:
+            given_up: Attempts of this call that were given up.
             few_ns: Deadline while there are too few samples of this kind.
         """
         usual_ns = self._sketch.usual_ns()
         bound_ns = few_ns if usual_ns is None else int(min(usual_ns * multiple, _NEVER_NS))
-        doublings = min(max(self._given_up, attempt - 1), DOUBLINGS_MAX)
+        doublings = min(max(self._given_up, given_up), DOUBLINGS_MAX)
         return min(max(least_ns, bound_ns) << doublings, _NEVER_NS)
 
     @property
@@ -203,8 +204,8 @@ class _CallKind:
     first_byte: _WaitStatistics = attrs.field(factory=_WaitStatistics, init=False)
     silence: _WaitStatistics = attrs.field(factory=_WaitStatistics, init=False)
     bounds: tuple[Timeouts, Reaper, int, Timeouts] | None = attrs.field(default=None, init=False)
-    """Those of first attempts, and what they were made of: two settings of the policy, and the number of changes of
-    what streams have needed; None: to be made anew."""
+    """Bounds of a call without attempts in vain, and their sources: two settings of the policy, and the number of
+    changes of what streams have needed; None: to be made anew."""
 
     @property
     def known(self) -> bool:
@@ -293,28 +294,28 @@ class AdaptiveTimeout:
         self.streams[request.model] = streams
         return streams
 
-    def bounds(self, request: Request, timeouts: Timeouts, reaper: Reaper, attempt: int) -> Timeouts:
+    def bounds(self, request: Request, timeouts: Timeouts, reaper: Reaper, given_up: int) -> Timeouts:
         """Return the bounds of an attempt: the policy's, or what is far from usual if that is less.
 
         Args:
             request: As it is sent.
-            attempt: 1 for the first. Each further one has twice the time, so that a call that is honestly slow is not
-                given up as often as its class of retries allows.
+            given_up: Attempts of this call that were given up. The next one has twice the time, so that a call that is
+                honestly slow is not given up as often as its class of retries allows.
         """
         kind = self.kinds.get(_key(request))
         if kind is None:
             kind = _CallKind(_size(request), self.streams.get(request.model) if request.stream else None)
-        if attempt > 1:
-            return self._bounds(kind, timeouts, reaper, attempt)
+        if given_up:
+            return self._bounds(kind, timeouts, reaper, given_up)
         made = kind.bounds
         if made is None or made[0] is not timeouts or made[1] is not reaper or made[2] != self._changes:
-            made = kind.bounds = timeouts, reaper, self._changes, self._bounds(kind, timeouts, reaper, 1)
+            made = kind.bounds = timeouts, reaper, self._changes, self._bounds(kind, timeouts, reaper, 0)
         return made[3]
 
-    def _bounds(self, kind: _CallKind, timeouts: Timeouts, reaper: Reaper, attempt: int) -> Timeouts:
+    def _bounds(self, kind: _CallKind, timeouts: Timeouts, reaper: Reaper, given_up: int) -> Timeouts:
         few = (_NEVER_NS, _NEVER_NS) if kind.known else self._few(kind, reaper)
-        first_byte_ns = kind.first_byte.deadline_ns(reaper.first_byte, FIRST_BYTE_MIN_NS, attempt, few[0])
-        idle_ns = kind.silence.deadline_ns(reaper.idle, IDLE_MIN_NS, attempt, few[1])
+        first_byte_ns = kind.first_byte.deadline_ns(reaper.first_byte, FIRST_BYTE_MIN_NS, given_up, few[0])
+        idle_ns = kind.silence.deadline_ns(reaper.idle, IDLE_MIN_NS, given_up, few[1])
         if first_byte_ns >= timeouts.first_byte_ns and idle_ns >= timeouts.idle_ns:
             return timeouts
         return attrs.evolve(

@@ -226,16 +226,17 @@ class ProviderQueue:
             self._share_out()
         return changed
 
-    def bounds(self, request: Request, attempt: int, swap_ns: int) -> Timeouts | None:
+    def bounds(self, request: Request, given_up: int, swap_ns: int) -> Timeouts | None:
         """Return the timeouts of an attempt; None: the provider is gone.
 
         Args:
             request: As it is sent.
+            given_up: Attempts of the call that were given up.
             swap_ns: How much later than usual its answer begins: to load a model is not to hang.
         """
         if self.provider is None:
             return None
-        bounds = self.health.progress.bounds(request, self.provider.timeouts, self.provider.reaper, attempt)
+        bounds = self.health.progress.bounds(request, self.provider.timeouts, self.provider.reaper, given_up)
         return attrs.evolve(bounds, first_byte_ns=bounds.first_byte_ns + swap_ns) if swap_ns else bounds
 
     def beliefs(self, now_ns: int) -> ProviderBeliefs:

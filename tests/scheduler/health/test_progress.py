@@ -45,9 +45,9 @@ def learned(*all_ended: AttemptResult, request: Request = ASKED) -> AdaptiveTime
 
 
 def bounds(
-    progress: AdaptiveTimeout, request: Request = ASKED, reaper: Reaper | None = None, attempt: int = 1
+    progress: AdaptiveTimeout, request: Request = ASKED, reaper: Reaper | None = None, given_up: int = 0
 ) -> Timeouts:
-    return progress.bounds(request, TIMEOUTS, reaper or Reaper(), attempt)
+    return progress.bounds(request, TIMEOUTS, reaper or Reaper(), given_up)
 
 
 # ---- the sketch ----
@@ -142,7 +142,7 @@ def test_a_policy_that_allows_less_than_the_floors_has_its_way() -> None:
     short = attrs.evolve(TIMEOUTS, first_byte_ns=10 * S, idle_ns=5 * S)
     progress = learned(*[took(S, S)] * SAMPLES_MIN)
 
-    assert progress.bounds(ASKED, short, Reaper(), 5) == short
+    assert progress.bounds(ASKED, short, Reaper(), 4) == short
 
 
 def test_until_anything_is_known_the_policy_s_timeouts_hold() -> None:
@@ -275,13 +275,13 @@ def test_a_first_byte_that_was_heard_of_when_it_came_is_not_counted_again_at_the
     assert bounds(progress) == bounds(learned(took(S, S)))
 
 
-def test_each_further_attempt_has_twice_the_time() -> None:
+def test_an_attempt_has_twice_the_time_of_the_one_that_was_given_up() -> None:
     progress = learned(*[took(2 * S, S)] * SAMPLES_MIN)
 
-    assert [bounds(progress, attempt=attempt).first_byte_ns // S for attempt in (1, 2, 3, 4, 5, 1_000)] == [
+    assert [bounds(progress, given_up=given_up).first_byte_ns // S for given_up in (0, 1, 2, 3, 4, 1_000)] == [
         30, 60, 120, 240, 300, 300,
     ]  # fmt: skip
-    assert bounds(progress, attempt=2).idle_ns == 40 * S
+    assert bounds(progress, given_up=1).idle_ns == 40 * S
 
 
 def in_vain(time_ns: int, failure: Failure = Failure.FIRST_BYTE) -> AttemptResult:
@@ -349,11 +349,11 @@ def test_those_that_hang_together_are_one_piece_of_news() -> None:
     assert bounds(progress).first_byte_ns == 60 * S
 
 
-def test_a_further_attempt_is_not_given_the_time_twice_over() -> None:
+def test_a_call_that_was_given_up_is_not_given_the_time_twice_over() -> None:
     progress = learned(*[took(S, S)] * SAMPLES_MIN)
     progress.on_ended(ASKED, in_vain(30 * S))
 
-    assert bounds(progress, attempt=2).first_byte_ns == 60 * S
+    assert bounds(progress, given_up=1).first_byte_ns == 60 * S
 
 
 def test_of_all_that_callers_ask_for_a_bounded_part_is_kept() -> None:
@@ -400,6 +400,34 @@ def test_a_grant_says_how_long_the_attempt_may_take() -> None:
     assert timeouts is not None
     assert timeouts.first_byte_ns // S in range(8 * 16, 8 * 18 + 1)
     assert timeouts.idle_ns == MINUTE
+
+
+@pytest.mark.parametrize(
+    ("ended", "doubled"),
+    [
+        (AttemptResult(outcome=Outcome.QUOTA, status=429), 0),
+        (AttemptResult(outcome=Outcome.OVERLOADED, status=529), 0),
+        (AttemptResult(outcome=Outcome.FAILED, failure=Failure.RESET), 0),
+        (AttemptResult(outcome=Outcome.FAILED, failure=Failure.FIRST_BYTE), 3),
+    ],
+)
+def test_only_an_attempt_that_was_given_up_gives_its_call_more_time(ended: AttemptResult, doubled: int) -> None:
+    driver = Driver(policy())
+    for _ in range(SAMPLES_MIN):
+        driver.end(driver.ask(ASKED), took(S, S))
+    call = driver.ask(ASKED)
+
+    for attempt in range(2, 5):
+        driver.end(call, ended)
+        driver.post(PolicyLoaded(policy()))  # the count outlives it
+        while driver.granted.count(call) < attempt:
+            wakeup_ns = driver.scheduler.wakeup_ns()
+            assert wakeup_ns is not None
+            driver.at(wakeup_ns)
+
+    timeouts = driver.grant(call).timeouts
+    assert timeouts is not None
+    assert timeouts.first_byte_ns == min(TIMEOUTS.first_byte_ns, (30 * S) << doubled)
 
 
 def test_what_was_learned_outlives_a_reload_and_the_new_policy_s_multiples_hold() -> None:
