@@ -482,8 +482,9 @@ PROVIDER: Final[Mapping[str, Setting]] = {
     "breaker": Setting(
         options={"trip": SOME_SHARE, "of": POSITIVE, "over": SOME_TIME, "open": SOME_TIME, "probes": POSITIVE},
         doc="Circuit breaker: it opens when the share `trip` of the latest `of` attempts failed, within `over`, or "
-        "five in a row. The pause between two probes is a sixth of the time that it has been open, at least 1s and "
-        "at most `open`; `probes` successes close it.",
+        "five in a row. An overload counts only if no attempt from before it is in flight. The pause between two "
+        "probes is a sixth of the time that it has been open, at least 1s and at most `open`; `probes` successes close "
+        "it.",
         default="trip 50% of 20 over 30s open 5s probes 1",
     ),
     "headers": Setting(

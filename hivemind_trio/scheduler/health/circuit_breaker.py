@@ -3,6 +3,9 @@
 The state follows the last seconds. Samples are the latest attempts in the order in which they were granted, so that
 what ends late does not speak for now; and a pause is a fraction of the outage so far, so that a breaker never prolongs
 an outage by more than that fraction.
+
+A provider that refuses one call while it serves another has a limit, and no outage. So an overload does not count while
+an attempt that was granted no later is in flight, and is a sign of health if that one is answered.
 """
 
 from __future__ import annotations
@@ -34,6 +37,9 @@ IN_A_ROW: Final = 5
 RETRY_AFTER_MAX_NS: Final = 15 * SECOND_NS
 """A provider's own word extends a pause up to this: many say a minute and are back in two seconds."""
 
+SERVED_MAX_NS: Final = 30 * SECOND_NS
+"""An attempt in flight for longer may hang: it is no sign that the provider serves it."""
+
 SPREAD: Final = (0.8, 1.2)
 """Jitter of each pause: proxies that lost a provider together should not come back together."""
 
@@ -43,7 +49,10 @@ SPREAD: Final = (0.8, 1.2)
 class _AttemptSample:
     grant: int
     """Its number in the order of grants."""
+    granted_ns: int
     failed: bool = False
+    overloaded: bool = False
+    """True if it was refused: attempts granted before it may be what the provider serves instead."""
     known_ns: int | None = None
     """When that was learned; None: it is not known yet."""
 
@@ -76,7 +85,7 @@ class CircuitBreaker:
         if self.circuit is not Circuit.CLOSED:
             return
         self._grants += 1
-        self._inflight[call_id] = _AttemptSample(self._grants)
+        self._inflight[call_id] = _AttemptSample(self._grants, now_ns)
 
     def on_ended(self, call_id: CallId, outcome: Outcome, *, probe: bool, now_ns: int, said_ns: int | None) -> bool:
         """Learn from one attempt. Return True if the circuit has changed.
@@ -91,9 +100,10 @@ class CircuitBreaker:
         if sample is None:
             return False
         if outcome in HEALTHY:
-            self._learn(sample, failed=False, now_ns=now_ns)
+            self._served(sample, now_ns)
         if outcome not in BROKEN:
             return False  # a refusal for a quota is no sign of health either way
+        sample.overloaded = outcome is Outcome.OVERLOADED
         self._learn(sample, failed=True, now_ns=now_ns)
         if self._trips(now_ns):
             self.opened_ns = now_ns
@@ -108,7 +118,7 @@ class CircuitBreaker:
             return self._on_probe(Outcome.SUCCEEDED, now_ns, None)
         sample = self._inflight.get(call_id)
         if sample is not None:
-            self._learn(sample, failed=False, now_ns=now_ns)
+            self._served(sample, now_ns)
         return False
 
     def forget(self, call_id: CallId) -> None:
@@ -156,6 +166,13 @@ class CircuitBreaker:
         self._latest.clear()
         self._inflight.clear()
 
+    def _served(self, sample: _AttemptSample, now_ns: int) -> None:
+        """Learn from an attempt that was answered; what was refused meanwhile was one too many at once."""
+        for one in self._latest:
+            if one.overloaded and one.granted_ns >= sample.granted_ns:
+                one.failed = False
+        self._learn(sample, failed=False, now_ns=now_ns)
+
     def _learn(self, sample: _AttemptSample, *, failed: bool, now_ns: int) -> None:
         """Put an attempt in the order of grants, and drop the oldest beyond `of`."""
         if sample.known_ns is None:
@@ -169,6 +186,14 @@ class CircuitBreaker:
         What was learned longer ago than `over` does not count, and leaves its place to no attempt granted earlier.
         """
         oldest_ns = now_ns - self.settings.over_ns
-        failed = [one.failed for one in self._latest if one.known_ns is not None and one.known_ns > oldest_ns]
+        inflight_ns = (one.granted_ns for one in self._inflight.values())
+        served_ns = next((each_ns for each_ns in inflight_ns if now_ns - each_ns < SERVED_MAX_NS), now_ns + 1)
+        failed = [
+            one.failed
+            for one in self._latest
+            if one.known_ns is not None
+            and one.known_ns > oldest_ns
+            and not (one.failed and one.overloaded and one.granted_ns >= served_ns)
+        ]
         enough = max(1, ceil(self.settings.trip * self.settings.of))
         return sum(failed) >= enough or (len(failed) >= IN_A_ROW and all(failed[-IN_A_ROW:]))

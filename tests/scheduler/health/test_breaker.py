@@ -245,7 +245,56 @@ def test_a_refusal_while_others_are_accepted_is_about_the_number_at_once() -> No
     assert circuit(driver) is Circuit.CLOSED
 
     driver.end(accepted)
-    fail(driver, 2, of(Outcome.OVERLOADED))
+    driver.end(refused[-1], of(Outcome.OVERLOADED))
+    fail(driver, 1, of(Outcome.OVERLOADED))
+    assert circuit(driver) is Circuit.OPEN
+
+
+def test_a_provider_that_serves_one_call_at_once_is_not_down() -> None:
+    driver = Driver(guarded())
+    _, *refused = driver.calls(12)  # nothing has come of the first yet
+
+    for call in refused:
+        driver.end(call, of(Outcome.OVERLOADED))
+    fail(driver, 5, of(Outcome.OVERLOADED))
+
+    assert circuit(driver) is Circuit.CLOSED
+
+
+def test_refusals_count_once_all_that_might_have_been_served_is_refused_as_well() -> None:
+    driver = Driver(guarded())
+    first, *refused = driver.calls(12)
+    for call in refused:
+        driver.end(call, of(Outcome.OVERLOADED))
+
+    driver.end(first, of(Outcome.OVERLOADED))
+
+    assert circuit(driver) is Circuit.OPEN
+
+
+def test_what_was_refused_while_an_answer_was_made_is_no_failure_afterwards() -> None:
+    driver = Driver(guarded(CircuitBreakerSettings(trip=1.0, of=4)))
+    served, *refused = driver.calls(4)
+    for call in refused:
+        driver.end(call, of(Outcome.OVERLOADED))
+    driver.end(served)
+    driver.now_ns += 1
+
+    fail(driver, 3)
+
+    assert circuit(driver) is Circuit.CLOSED
+
+
+@pytest.mark.parametrize(("outcome", "age_s"), [(Outcome.OVERLOADED, 30), (Outcome.FAILED, 0)])
+def test_neither_a_call_that_hangs_nor_failures_of_other_kinds_are_taken_for_a_limit(
+    outcome: Outcome, age_s: int
+) -> None:
+    driver = Driver(guarded())
+    driver.call()
+    driver.now_ns += age_s * SECOND_NS
+
+    fail(driver, 2, of(outcome))
+
     assert circuit(driver) is Circuit.OPEN
 
 

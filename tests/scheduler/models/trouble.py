@@ -33,6 +33,8 @@ REFUSING = (Outcome.OVERLOADED, Outcome.CONCURRENCY)
 LOWERS = (*REFUSING, *HEALTHY)
 """Outcomes that may lower the limit. A success may: growth that did not help is taken back."""
 
+SERVED_MAX_NS = 30 * SECOND_NS
+"""Time for which an attempt in flight may be what a provider serves instead of those that it refuses."""
 IN_A_ROW = 5
 """Failures one after the other that open a circuit whatever its share."""
 OBEYED_NS = 20 * SECOND_NS
@@ -67,6 +69,9 @@ class Sample:
     """When `failed` was learned."""
     failed: bool | None = None
     """None: it is not known."""
+    overloaded: bool = False
+    """True if it was refused for that."""
+    ended: bool = False
     sure: bool = True
     """The settings have been the same since it was granted."""
 
@@ -205,7 +210,7 @@ class Trouble:
         circuit = told.circuit if told is not None else self.circuit
         assert circuit is (Circuit.CLOSED if is_well else self.circuit), "a circuit closes when its probes succeed"
         if sample in self.samples:
-            sample.failed, sample.known_ns = False, now_ns
+            self._served(sample, now_ns)
         self._told(told, is_well, raises=True, lowers=False, now_ns=now_ns)
         if not is_well and sample in self.samples:
             self._disproved(sample, now_ns)
@@ -228,7 +233,7 @@ class Trouble:
             inflight: With the one that has ended.
             others: Attempts in flight whose answers have begun, without it.
         """
-        outcome, before = ended.outcome, self.circuit
+        outcome, before, sample.ended = ended.outcome, self.circuit, True
         teaches = before is Circuit.CLOSED and sample in self.samples
         after = told.circuit if told is not None else before
         assert after in self._may(outcome, sample, now_ns, probe=probe, others=others), (
@@ -287,18 +292,32 @@ class Trouble:
         if self.circuit is not Circuit.CLOSED or sample not in self.samples:
             return (self.circuit,)
         if outcome in HEALTHY:
-            sample.failed, sample.known_ns = False, now_ns
+            self._served(sample, now_ns)
         elif outcome in BROKEN and not (outcome is Outcome.OVERLOADED and others):
-            sample.failed, sample.known_ns = True, now_ns
+            sample.failed, sample.known_ns, sample.overloaded = True, now_ns, outcome is Outcome.OVERLOADED
         if not sample.failed:
             return (Circuit.CLOSED,)
         known = [each for each in self.samples if each.failed is not None]
         latest = known[-min(self.breaker.of, BREAKER_MEMORY) :]
         latest = [each for each in latest if each.known_ns > now_ns - self.breaker.over_ns]
+        latest = [each for each in latest if not (each.failed and each.overloaded and self._serves(each, now_ns))]
         if all(each.sure for each in self.samples):
             return (Circuit.OPEN,) if self._trips(latest) else (Circuit.CLOSED,)
         # A policy with other settings has dropped some of them.
         return (Circuit.OPEN, Circuit.CLOSED)
+
+    def _served(self, sample: Sample, now_ns: int) -> None:
+        """An attempt was answered: what was refused after its grant was one too many at once."""
+        sample.failed, sample.known_ns = False, now_ns
+        for each in self.samples:
+            if each.overloaded and each.granted_ns >= sample.granted_ns:
+                each.failed = False
+
+    def _serves(self, refused: Sample, now_ns: int) -> bool:
+        """True if an attempt in flight may be what the provider serves instead of this one."""
+        return any(
+            not each.ended and now_ns - SERVED_MAX_NS < each.granted_ns <= refused.granted_ns for each in self.samples
+        )
 
     def _trips(self, samples: list[Sample]) -> bool:
         failed = sum(each.failed is True for each in samples)
