@@ -65,6 +65,8 @@ class RefusalGate:
     """End of the hold."""
     lies: bool = attrs.field(default=False, init=False)
     """A probe succeeded before the time that the provider had named."""
+    _is_doubted: bool = attrs.field(default=False, init=False)
+    """A call that went because another had ended was accepted before that time, and none has been refused since."""
     misses: int = attrs.field(default=0, init=False)
     """Probes and tests of the provider's word refused in a row. Those granted together count as one."""
     _missed_ns: int = attrs.field(default=-1, init=False)
@@ -121,7 +123,7 @@ class RefusalGate:
         if opens_ns <= self.evidence_ns + SOON_NS:
             return opens_ns
         soft_ns = self.evidence_ns + jittered(PROBE_NS[min(self.misses, len(PROBE_NS) - 1)], self.misses)
-        if self._word_ns <= now_ns or self.lies:
+        if self._word_ns <= now_ns or self.lies or self._is_doubted:
             return max(now_ns, min(opens_ns, soft_ns))
         if self._said_ns <= OBEYED_NS:
             return max(now_ns, min(opens_ns, self._word_ns))
@@ -160,6 +162,7 @@ class RefusalGate:
         if call_id in self._clocked:
             self._ends_useless //= 2  # not 0: room may have come back by itself
             self._ends_passed = min(self._ends_passed, self._ends_useless)
+            self._is_doubted = True
             return False
         self.rate.on_good(granted_ns, now_ns)
         if call_id in self._probes:
@@ -193,7 +196,7 @@ class RefusalGate:
             ends_return: False if what is used up does not come back when a call ends.
         """
         self.active = True
-        self._released = 0
+        self._released, self._is_doubted = 0, False
         if call_id in self._clocked:  # it went before the time that is known, and says nothing new of it
             self._ends_useless = self._ends_passed = min(ENDS_MAX, 2 * self._ends_useless + 1)
             return

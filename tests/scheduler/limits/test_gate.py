@@ -565,6 +565,32 @@ def test_a_refusal_of_one_that_went_so_moves_neither_the_hold_nor_the_rate() -> 
     assert (hold.gate.until_ns, hold.gate.rate.per_s) == (until_ns, rate)
 
 
+def test_a_word_is_doubted_once_a_call_that_went_so_was_accepted() -> None:
+    hold = Hold(2, said_s=60)
+    hold.end(1)
+    hold.end(2)
+    assert hold.gate.probe_ns(FAR, hold.now_ns) == hold.now_ns + PROBE_EVERY_NS
+    hold.gate.on_ended(hold.accept(), hold.now_ns)  # it broke, so its end lets none go
+
+    assert hold.gate.probe_ns(FAR, hold.now_ns) == hold.now_ns + PROBE_NS[0]
+
+    hold.refuse(60)
+    assert hold.gate.probe_ns(FAR, hold.now_ns) == hold.now_ns + PROBE_EVERY_NS, "the next one was refused"
+
+
+def test_a_doubted_word_is_probed_once_and_obeyed_if_that_is_refused() -> None:
+    hold = Hold(1, said_s=60)
+    hold.end(1)
+    hold.gate.on_ended(hold.accept(), hold.now_ns)
+    hold.now_ns += PROBE_NS[0]
+
+    hold.gate.on_granted(CallId(99), probe=True, now_ns=hold.now_ns)
+    hold.gate.on_refused(CallId(99), 58 * SECOND_NS, hold.now_ns, hold.now_ns)
+    hold.gate.on_ended(CallId(99), hold.now_ns)
+
+    assert hold.gate.probe_ns(FAR, hold.now_ns) == hold.now_ns + PROBE_EVERY_NS
+
+
 def test_ends_are_old_news_once_the_gate_was_open() -> None:
     hold = Hold(3, said_s=1)
     for number in (1, 2, 3):
