@@ -62,10 +62,13 @@ class FileLock:
 
     @property
     def gone(self) -> bool:
-        """True if the path is no longer the file's: the next process that opens it will not find what is written."""
+        """True if the path is no longer the file's: the next process that opens it will not find what is written.
+
+        So it is where the path cannot be looked at, such as in a folder that has become another user's.
+        """
         try:
             return not os.path.samestat(os.fstat(self._file), os.stat(self._path))
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError:
             return True
 
     def release(self) -> None:

@@ -328,7 +328,13 @@ def folder_renamed(path: str) -> None:
     folder.rename(f"{folder}.old")
 
 
-@pytest.mark.parametrize("act", [unlinked, renamed, replaced, folder_renamed])
+def folder_unreadable(path: str) -> None:
+    """Make the path fail with another error than that there is no such file, as a folder of another user does."""
+    folder_renamed(path)
+    Path(path).parent.symlink_to(Path(path).parent)
+
+
+@pytest.mark.parametrize("act", [unlinked, renamed, replaced, folder_renamed, folder_unreadable])
 async def test_a_file_that_was_deleted_or_moved_is_said(act: Callable[[str], object], tmp_path: Path) -> None:
     folder, links = tmp_path / "state", tmp_path / "links"
     folder.mkdir()
