@@ -54,7 +54,9 @@ ADVERSARIES: Final = (
 )
 """Drawings that end in 7 are held out: nothing was chosen by them until their results were read."""
 FRESH: Final = tuple(f"{number}" for number in range(1_007, 1_148, 10))
-"""Held out anew: named before the first estimate of them was taken."""
+"""Named before the first estimate of them was taken; read row by row since, so they hold nothing out any more."""
+HELD_OUT: Final = tuple(f"{number}" for number in range(2_007, 2_598, 10))
+"""Sixty drawings, named before the first estimate of them was taken. Only their totals are told."""
 SOCKETS: Final = ("micro-50", "agentrm-high-load", "storm")
 
 
