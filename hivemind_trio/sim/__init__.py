@@ -40,8 +40,8 @@ from .forecast.future import Future as Future
 from .forecast.habits import USUAL_NS as USUAL_NS
 from .forecast.habits import FirstCall as FirstCall
 from .forecast.habits import Habits as Habits
-from .forecast.habits import SeenAttempt as SeenAttempt
-from .forecast.habits import has_failed as has_failed
+from .forecast.spells import SeenAttempt as SeenAttempt
+from .forecast.spells import has_failed as has_failed
 from .forecast.starts import Starts as Starts
 from .forecast.starts import foresee as foresee
 from .provider.latency_and_faults import Ask as Ask

@@ -62,22 +62,6 @@ def test_attempts_have_their_durations_and_those_in_flight_their_age() -> None:
     assert told.conduct.answered() == 1
 
 
-def test_an_attempt_knows_whether_the_latest_one_before_it_had_failed() -> None:
-    told = Told()
-    told.ask(1, "a", 0)
-    told.ask(2, "b", 1)
-    told.end(2, REFUSED, 2)
-    told.end(1, SERVED, 2.5)  # it began before the one that failed
-    told.ask(3, "c", 2.6)
-    told.end(3, SERVED, 9)
-    told.ask(4, "d", 9.5)
-    after = [one.after_failure for one in told.conduct.attempts(10 * SECOND_NS)["p"]]
-
-    assert after[:2] == [False, False]
-    assert True in after[2:]
-    assert told.conduct.latest["p"] == (round(2.6 * SECOND_NS), False)
-
-
 def test_a_pause_is_that_between_an_answer_and_the_next_call_of_its_caller() -> None:
     told = Told()
     told.ask(1, "a", 0)

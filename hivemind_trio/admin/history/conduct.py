@@ -22,7 +22,7 @@ from hivemind_trio.scheduler import (
     Grant,
     Reject,
 )
-from hivemind_trio.sim import SeenAttempt, has_failed
+from hivemind_trio.sim import SeenAttempt
 
 ATTEMPTS_MAX: Final = 500
 GAPS_MAX: Final = 500
@@ -62,8 +62,6 @@ class Conduct:
     """(Provider, attempt)."""
     inflight: dict[CallId, tuple[str, SeenAttempt]] = attrs.field(factory=dict, init=False)
     """(Provider, attempt) of those in flight."""
-    latest: dict[str, tuple[int, bool]] = attrs.field(factory=dict, init=False)
-    """Provider -> begin of the latest attempt that has ended, and whether it had failed."""
     live: dict[CallId, str] = attrs.field(factory=dict, init=False)
     """Caller of each call that is not over."""
 
@@ -83,8 +81,7 @@ class Conduct:
         for command in commands:
             match command:
                 case Grant(call_id=call_id, permit=permit) if permit is not None:
-                    after_failure = self.latest.get(permit.provider, (0, False))[1]
-                    self.inflight[call_id] = permit.provider, SeenAttempt(now_ns, 0, None, after_failure)
+                    self.inflight[call_id] = permit.provider, SeenAttempt(now_ns, 0, None)
                 case Reject(call_id=call_id) | Finish(call_id=call_id):
                     self._over(call_id, now_ns, served=False)
                 case _:
@@ -114,8 +111,6 @@ class Conduct:
         broken_off = ended.outcome is Outcome.IGNORED
         lasted_ns, result = now_ns - begun.began_ns, None if broken_off else ended
         self._ended.append((provider, attrs.evolve(begun, lasted_ns=lasted_ns, result=result)))
-        if not broken_off and begun.began_ns >= self.latest.get(provider, (0, False))[0]:
-            self.latest[provider] = begun.began_ns, has_failed(ended)
 
     def _arrived(self, call: Call, now_ns: int) -> None:
         self.live[call.id] = call.caller

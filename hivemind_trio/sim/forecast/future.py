@@ -1,12 +1,14 @@
 """Future of a live scheduler, in virtual time.
 
 A copy of the scheduler goes on from its own state. Attempts end as attempts have ended lately, failed ones among them,
-agents that call now call again, and new agents join them.
+agents that call now call again, and new agents join them. Calls that have waited for as long as the proxy holds them
+are sent away, and come back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from random import Random
 from typing import Final, final
 
@@ -20,6 +22,7 @@ from hivemind_trio.scheduler import (
     BudgetsUnanswered,
     Call,
     CallArrived,
+    CallCancelled,
     CallId,
     Command,
     CreditDrawn,
@@ -42,6 +45,8 @@ from .habits import Attempts, Habits
 SECOND_NS: Final = 1_000_000_000
 FIRST_BYTE: Final = 0.3
 """Part of an answer's time after which its first content is there."""
+AWAY_NS: Final = 30 * SECOND_NS
+"""Pause of a client that was sent away."""
 OWN_IDS: Final = 1 << 60
 """Ids of calls that do not exist are beyond those of calls that do."""
 
@@ -93,6 +98,8 @@ class _Actor:
     left: int | None
     course: AgentCourse | None = None
     """None: it is not asked about."""
+    gone_ns: int | None = None
+    """When its call is sent away if it still waits; None: it waits for ever."""
 
 
 @final
@@ -121,8 +128,8 @@ class Future:
     """Agents that are asked about and not done; in `starts`, calls that still wait."""
     _awaited: set[CallId] = attrs.field(factory=set, init=False)
     """Calls whose starts are asked about."""
-    _starts_ns: dict[CallId, int] = attrs.field(factory=dict, init=False)
-    """Starts of awaited calls, from now."""
+    _starts_ns: dict[CallId, int | None] = attrs.field(factory=dict, init=False)
+    """Starts of awaited calls, from now; None: it was rejected or sent away before."""
 
     def __attrs_post_init__(self) -> None:
         books = self.scheduler.state
@@ -130,15 +137,18 @@ class Future:
         self._now_ns = self._agenda.now_ns = books.now_ns
         if books.shared.slots is not None:
             self._post(SharesSet(dict(books.shared.slots)))  # nobody renews them here
-        for call in (*(waiter.call for waiter in books.waiters.values()), *books.latecomers.values()):
+        for call in books.latecomers.values():
             self._actors[call.id] = _Actor(call, None, None)
+        for call_id, waiter in books.waiters.items():
+            self._actors[call_id] = _Actor(waiter.call, None, None, gone_ns=_gone_ns(waiter.call, waiter.arrived_ns))
+            self._hold(call_id)
         for call_id, flight in books.inflight.items():
-            self._actors[call_id] = _Actor(flight.call, None, None)
+            self._actors[call_id] = _Actor(flight.call, None, None, gone_ns=_gone_ns(flight.call, flight.arrived_ns))
             age_ns = self._now_ns - flight.granted_ns
             attempts = self._of(flight.place.pool.name)
-            lasted_ns, result = attempts.draw(self.random, age_ns)
+            lasted_ns, result = attempts.draw_rest(self.random, age_ns)
             end_ns = flight.granted_ns + lasted_ns
-            self._agenda.at(end_ns, self._end, call_id, attempts, flight.granted_ns, result)
+            self._agenda.at(end_ns, self._end_begun, call_id, attempts, flight.granted_ns, result)
         self._arm()
 
     def expect(self, agent: ExpectedAgent, *, asked: bool = True) -> AgentCourse:
@@ -148,6 +158,11 @@ class Future:
         self._open += asked
         self._agenda.at(self._now_ns + agent.first_ns, self._arrive, actor)
         return course
+
+    @property
+    def events(self) -> int:
+        """Number of events so far."""
+        return self._agenda.happened
 
     def run(self, horizon_ns: int, most: int) -> bool:
         """Let time pass until all who are asked about are done, or until the horizon.
@@ -161,8 +176,10 @@ class Future:
         """
         return not self._agenda.run(self._now_ns + horizon_ns, most)
 
-    def starts(self, horizon_ns: int, most: int) -> Mapping[CallId, int]:
+    def starts(self, horizon_ns: int, most: int) -> Mapping[CallId, int | None]:
         """Let time pass until every call that waits now has started, or until the horizon; return when, from now.
+
+        None is the start of one that was rejected or sent away before.
 
         Args:
             horizon_ns: From now.
@@ -223,11 +240,29 @@ class Future:
             self._alarm_ns = None
             self._post(TimePassed())
 
-    def _arrive(self, actor: _Actor) -> None:
+    def _arrive(self, actor: _Actor, *, again: str = "") -> None:
         self._ids += 1
-        call = attrs.evolve(actor.call, id=CallId(self._ids), since_ns=None, priority=None, again="")
+        call = attrs.evolve(actor.call, id=CallId(self._ids), since_ns=None, priority=None, again=again)
         self._actors[call.id] = actor
+        actor.gone_ns = None if actor.course is not None else _gone_ns(call, self._agenda.now_ns)
         self._post(CallArrived(call))
+        self._hold(call.id)
+
+    def _hold(self, call_id: CallId) -> None:
+        """Send a call away if it waits for too long."""
+        actor = self._actors.get(call_id)
+        if actor is not None and actor.gone_ns is not None and self.scheduler.state.waiting(call_id) is not None:
+            self._agenda.at(max(self._agenda.now_ns, actor.gone_ns), self._send_away, call_id)
+
+    def _send_away(self, call_id: CallId) -> None:
+        if self.scheduler.state.waiting(call_id) is None:
+            return
+        actor = self._actors.pop(call_id)
+        if call_id in self._awaited:
+            self._starts_ns[call_id] = None
+            self._settled(call_id)
+        self._post(CallCancelled(call_id))
+        self._agenda.at(self._agenda.now_ns + AWAY_NS, partial(self._arrive, actor, again=actor.call.again))
 
     def _begin(self, grant: Grant) -> None:
         now_ns, provider = self._agenda.now_ns, grant.treatment.provider or ""
@@ -242,13 +277,13 @@ class Future:
             self._starts_ns[grant.call_id] = now_ns - self._now_ns
             self._settled(grant.call_id)
         attempts = self._of(provider)
-        took_ns, result = attempts.draw(self.random)
+        took_ns, result = attempts.draw(self.random, now_ns)
         if grant.permit is None:
             self._agenda.at(now_ns + took_ns, self._over, grant.call_id)
             return
         if result.committed:
             self._agenda.at(now_ns + round(took_ns * FIRST_BYTE), self._hear, grant.call_id)
-        self._agenda.at(now_ns + took_ns, self._end, grant.call_id, attempts, now_ns, result)
+        self._agenda.at(now_ns + took_ns, self._end, grant.call_id, result)
 
     def _of(self, provider: str) -> Attempts:
         return self._attempts.get(provider) or self._attempts[""]
@@ -256,8 +291,11 @@ class Future:
     def _hear(self, call_id: CallId) -> None:
         self._post(ResponseStarted(call_id, ()))
 
-    def _end(self, call_id: CallId, attempts: Attempts, began_ns: int, result: AttemptResult) -> None:
-        attempts.ended(began_ns, result)
+    def _end_begun(self, call_id: CallId, attempts: Attempts, began_ns: int, result: AttemptResult) -> None:
+        attempts.ended(began_ns, result, self.random)
+        self._end(call_id, result)
+
+    def _end(self, call_id: CallId, result: AttemptResult) -> None:
         actor = self._actors[call_id]
         if result.usage is not None:
             output = actor.output if actor.output is not None else result.usage.output
@@ -265,10 +303,13 @@ class Future:
         self._post(AttemptEnded(call_id, result))
         if result.committed:
             self._over(call_id)
+        else:
+            self._hold(call_id)
 
     def _rejected(self, reject: Reject) -> None:
         actor = self._actors.pop(reject.call_id)
         if reject.call_id in self._awaited:
+            self._starts_ns[reject.call_id] = None
             self._settled(reject.call_id)
         if actor.course is not None:
             actor.course.rejection = reject
@@ -297,3 +338,7 @@ class Future:
         self._open -= 1
         if not self._open:
             self._agenda.close()
+
+
+def _gone_ns(call: Call, arrived_ns: int) -> int | None:
+    return None if call.held_ns is None else arrived_ns + call.held_ns

@@ -1,8 +1,8 @@
 """Conduct of providers and agents, as seen lately, and what chance makes of it.
 
-Attempts are drawn as they were, with their result. Failures and refusals come in rows, so an attempt after a failed one
-is drawn from those that came after a failed one (a Markov chain of two states). How long ago what was seen still tells
-of what comes is unknown, so every future looks back over another span. Durations are drawn by the product-limit
+Attempts are drawn as they were, with their result. Failures and refusals last for a time (`spells.py`): an attempt in a
+spell of them is drawn from those that failed. How long ago what was seen still tells of what comes is unknown, so every
+future looks back over another span. Durations are drawn by the product-limit
 estimator (Kaplan and Meier, 1958): attempts in flight count as longer than their age, because the first to end are the
 short ones.
 """
@@ -18,7 +18,9 @@ from typing import Final, Self, final
 import attrs
 
 from hivemind_trio.model import Outcome, Usage
-from hivemind_trio.scheduler import HEALTHY, AttemptResult, Call
+from hivemind_trio.scheduler import AttemptResult, Call
+
+from .spells import SeenAttempt, Spells, was_refused
 
 LEAST: Final = 8
 """Attempts beside those in flight that a future looks back over at least."""
@@ -31,20 +33,6 @@ USUAL_OUTPUT: Final = 1_000
 SERVED: Final = AttemptResult(
     outcome=Outcome.SUCCEEDED, status=200, usage=Usage(input=0, output=USUAL_OUTPUT), committed=True
 )
-
-
-@final
-@attrs.frozen
-class SeenAttempt:
-    """One attempt at a provider."""
-
-    began_ns: int
-    lasted_ns: int
-    """Until its end, or until now."""
-    result: AttemptResult | None
-    """None: it has not ended, or was broken off."""
-    after_failure: bool = False
-    """The latest attempt whose result was known when it began had failed."""
 
 
 @final
@@ -115,7 +103,7 @@ class Habits:
         """Return the attempts of one future by provider. The key "" has those of one that was not called."""
         spans = {name: _span(several, random) for name, several in self.attempts.items()}
         everything = [one for span in spans.values() for one in span]
-        return {name: Attempts.of(span) for name, span in spans.items()} | {"": Attempts.of(everything)}
+        return {name: Attempts.of(span, random) for name, span in spans.items()} | {"": Attempts.of(everything, random)}
 
     def gap_ns(self, random: Random, *, stays: bool) -> int | None:
         """Return the time until an agent's next call; None: there is none.
@@ -134,48 +122,55 @@ class Attempts:
     """Attempts at one provider in one future."""
 
     _all: Durations
-    _after: Mapping[bool, tuple[Durations, float]]
-    """After a failure or not -> attempts, and how probable it is that they tell of another."""
-    _latest: tuple[int, bool]
-    """Begin of the latest attempt that has ended, and whether it had failed."""
+    _accepted: Durations
+    _refused: Durations
+    _spells: Spells
+    _closed_ns: int | None
+    """End of the latest spell; None: there was none yet."""
 
     @classmethod
-    def of(cls, attempts: Sequence[SeenAttempt]) -> Self:
+    def of(cls, attempts: Sequence[SeenAttempt], random: Random) -> Self:
         """Return what attempts show, in the order in which they began."""
-        after = {}
-        for failed in (False, True):
-            few = [one for one in attempts if one.after_failure is failed]
-            ended = sum(one.result is not None for one in few)
-            after[failed] = Durations.of(few), ended / (ended + 1)
-        last = next((one for one in reversed(attempts) if one.result is not None), None)
-        latest = (last.began_ns, has_failed(last.result)) if last is not None else (0, False)
-        return cls(Durations.of(attempts), after, latest)
+        spells = Spells.of(attempts)
+        refused = [one for one in attempts if was_refused(one.result)]
+        accepted = [one for one in attempts if not was_refused(one.result)]
+        closed_ns = None if spells.began_ns is None else spells.end_ns(random)
+        return cls(Durations.of(attempts), Durations.of(accepted), Durations.of(refused), spells, closed_ns)
 
-    def draw(self, random: Random, age_ns: int | None = None) -> tuple[int, AttemptResult]:
-        """Return the duration of an attempt, and its result.
+    def draw_rest(self, random: Random, age_ns: int) -> tuple[int, AttemptResult]:
+        """Return the duration of an attempt that has taken `age_ns`, and its result."""
+        return self._all.draw(random, age_ns)
 
-        Args:
-            age_ns: Time that it has taken already; None: it begins now.
-        """
-        if age_ns is not None:
-            return self._all.draw(random, age_ns)
-        alike, part = self._after[self._latest[1]]
-        return (alike if random.random() < part else self._all).draw(random)
+    def draw(self, random: Random, now_ns: int) -> tuple[int, AttemptResult]:
+        """Return the duration of an attempt that begins now, and its result."""
+        if self._closed_ns is None or now_ns >= self._closed_ns:
+            if random.random() >= self._spells.often:
+                return self._accepted.draw(random)
+            self._closed_ns = now_ns + self._spells.length_ns(random)
+        took_ns, result = self._refused.draw(random)
+        if self._spells.is_true and result.retry_after_ns is not None:
+            result = attrs.evolve(result, retry_after_ns=max(0, self._closed_ns - now_ns - took_ns))
+        return took_ns, result
 
-    def ended(self, began_ns: int, result: AttemptResult) -> None:
-        """Note an end: those that begin from now on come after it."""
-        if began_ns >= self._latest[0]:
-            self._latest = began_ns, has_failed(result)
-
-
-def has_failed(result: AttemptResult | None) -> bool:
-    """Return True if the provider refused the attempt or failed."""
-    return result is not None and result.outcome not in HEALTHY and result.outcome is not Outcome.IGNORED
+    def ended(self, began_ns: int, result: AttemptResult, random: Random) -> None:
+        """Note the end of an attempt that had begun before the future did."""
+        spells = self._spells
+        if not was_refused(result):
+            if self._closed_ns is not None and began_ns >= (spells.began_ns or 0):
+                self._closed_ns = min(self._closed_ns, began_ns)
+        elif self._closed_ns is None or began_ns >= self._closed_ns:
+            self._closed_ns = began_ns + spells.length_ns(random)
 
 
 def _span(attempts: Sequence[SeenAttempt], random: Random) -> Sequence[SeenAttempt]:
-    """Return the latest attempts over a span of chance; its logarithm is spread evenly."""
-    least = LEAST + sum(one.result is None for one in attempts)
-    if least >= len(attempts):
+    """Return the latest attempts over a span of chance; its logarithm is spread evenly.
+
+    The spell that goes on is whole in it, and does not count.
+    """
+    since = len(attempts)
+    while since and (attempts[since - 1].result is None or was_refused(attempts[since - 1].result)):
+        since -= 1
+    least = LEAST + sum(one.result is None for one in attempts[:since])
+    if least >= since:
         return attempts
-    return attempts[-round(least * (len(attempts) / least) ** random.random()) :]
+    return attempts[since - round(least * (since / least) ** random.random()) :]

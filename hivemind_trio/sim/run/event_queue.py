@@ -18,6 +18,8 @@ class Agenda:
     """A heap of what is due. What is due at one instant happens in the order in which it was put in."""
 
     now_ns: int = attrs.field(init=False, default=0)
+    happened: int = attrs.field(init=False, default=0)
+    """Number of things that have happened."""
     _over: bool = attrs.field(init=False, default=False)
     _heap: list[Due] = attrs.field(init=False, factory=list)
     _entries: int = attrs.field(init=False, default=0)
@@ -43,6 +45,7 @@ class Agenda:
             if do is not None:
                 self.now_ns = at_ns
                 do(*args)
+                self.happened += 1
                 left -= 1
                 if not left:
                     return True

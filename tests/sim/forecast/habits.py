@@ -12,9 +12,9 @@ SERVED = AttemptResult(outcome=Outcome.SUCCEEDED, status=200, usage=Usage(input=
 REFUSED = AttemptResult(outcome=Outcome.OVERLOADED, status=529)
 
 
-def seen(lasted_s: float, result: AttemptResult | None = SERVED, *, after_failure: bool = False) -> SeenAttempt:
+def seen(lasted_s: float, result: AttemptResult | None = SERVED, *, began_s: float = 0) -> SeenAttempt:
     """Return an attempt that took so long."""
-    return SeenAttempt(0, round(lasted_s * SECOND_NS), result, after_failure)
+    return SeenAttempt(round(began_s * SECOND_NS), round(lasted_s * SECOND_NS), result)
 
 
 def habits(*times_s: float, gaps_s: tuple[int, ...] = ()) -> Habits:

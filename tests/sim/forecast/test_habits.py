@@ -39,30 +39,38 @@ def test_what_has_taken_some_time_takes_longer(age_s: int) -> None:
     assert all(durations.draw(Random(seed), age_s * SECOND_NS)[0] > age_s * SECOND_NS for seed in range(50))
 
 
-def test_an_attempt_after_a_failure_is_drawn_from_those_that_came_after_one() -> None:
-    """Nine in ten are served; but of those after a refusal nine in ten are refused."""
-    calm = [seen(10) for _ in range(180)]
-    storm = [seen(0.1, REFUSED if number % 10 else SERVED, after_failure=True) for number in range(20)]
-    random = Random(1)
+def test_attempts_are_refused_until_a_spell_is_over_and_not_after_it() -> None:
+    """Spells of 30 s, after which twenty are served; the one of now has lasted for 10 s."""
+    attempts = []
+    for cycle in range(3):
+        attempts += [seen(0.1, REFUSED, began_s=100 * cycle + age) for age in range(0, 30, 5)]
+        attempts += [seen(2, began_s=100 * cycle + 30 + number) for number in range(20)]
+    attempts += [seen(0.1, REFUSED, began_s=300 + age) for age in (0, 5, 9.9)]
+    refused: dict[int, int] = dict.fromkeys((311, 325, 331, 335), 0)
+    for seed in range(300):
+        random = Random(seed)
+        found = Attempts.of(attempts, random)
+        for at_s in refused:
+            refused[at_s] += found.draw(random, at_s * SECOND_NS)[1] is REFUSED
 
-    def refused_after(failed: bool) -> float:
-        found = 0
-        for _ in range(500):
-            attempts = Attempts.of([*storm, *calm])
-            attempts.ended(1, REFUSED if failed else SERVED)
-            found += attempts.draw(random)[1] is REFUSED
-        return found / 500
-
-    assert refused_after(failed=True) > 0.8
-    assert refused_after(failed=False) < 0.05
+    assert refused[311] > 290
+    assert refused[325] > 200
+    assert refused[331] < 100
+    assert refused[335] < 100
 
 
-def test_a_slow_answer_that_began_before_a_refusal_does_not_end_the_row() -> None:
-    attempts = Attempts.of([seen(5, REFUSED, after_failure=True) for _ in range(50)] + [seen(5) for _ in range(50)])
-    attempts.ended(20, REFUSED)
-    attempts.ended(10, SERVED)
+def test_an_answer_that_began_before_a_refusal_does_not_end_the_spell() -> None:
+    attempts = [seen(1, began_s=0), *(seen(0.1, REFUSED, began_s=age) for age in range(10, 20))]
+    refused = {10: 0, 19: 0}
+    for began_s in refused:
+        for seed in range(200):
+            random = Random(seed)
+            found = Attempts.of(attempts, random)
+            found.ended(began_s * SECOND_NS - 1, SERVED, random)
+            refused[began_s] += found.draw(random, 20 * SECOND_NS)[1] is REFUSED
 
-    assert sum(attempts.draw(Random(seed))[1] is REFUSED for seed in range(100)) > 90
+    assert refused[10] > 190
+    assert refused[19] < 100
 
 
 def test_futures_look_back_over_different_spans() -> None:
@@ -72,7 +80,7 @@ def test_futures_look_back_over_different_spans() -> None:
     for seed in range(30):
         random = Random(seed)
         attempts = habits.drawn(random)["p"]
-        drawn = sorted(attempts.draw(random)[0] for _ in range(99))
+        drawn = sorted(attempts.draw(random, 0)[0] for _ in range(99))
         medians.add(drawn[49] // SECOND_NS)
 
     assert medians == {1, 60}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,8 +73,42 @@ def test_a_call_that_will_be_rejected_has_no_start() -> None:
     calls = waiting(driver)
 
     assert [found.of(call).p50_ns for call in calls] == [10 * SECOND_NS, None, None]
-    assert found.first(calls).p50_ns == 10 * SECOND_NS
-    assert found.last(calls) == StartEstimate(None, None)
+    assert found.first(calls).p50_ns == found.last(calls).p50_ns == 10 * SECOND_NS
+    assert found.last(calls[1:]) == StartEstimate(None, None)
+
+
+def test_whoever_is_sent_away_before_leaves_the_line_to_the_others() -> None:
+    """One at a time, 10 s each: of four that wait, two are held for 15 s only."""
+    driver = Driver(compiled(CAP.format(cap=1, more="")))
+    for number, held_s in enumerate((60, 60, 15, 15, 60)):
+        request = Request(apis=(Api.ANTHROPIC,), model="claude-sonnet-4-5", path="/v1/messages")
+        call = Call(id=CallId(number), request=request, caller=f"c-{number}", held_ns=held_s * SECOND_NS)
+        driver.scheduler.handle(CallArrived(call), driver.now_ns)
+    found = starts(driver, habits(10))
+
+    # Half of a wait of 15 s is over before the first answer ends, so one of those two goes first.
+    assert [found.of(CallId(number)).p50_ns for number in range(1, 5)] == [
+        20 * SECOND_NS,
+        10 * SECOND_NS,
+        None,
+        30 * SECOND_NS,
+    ]
+
+
+def test_an_estimate_is_of_the_futures_in_which_the_call_starts() -> None:
+    call = CallId(1)
+    found = Starts([{call: None}, {call: None}, {call: 5}, {call: 7}, {call: 9}], {call: "p"})
+
+    assert found.raw(call) == StartEstimate(7, 9)
+    assert Starts([{call: 5}, {}, {}], {call: "p"}).raw(call) == StartEstimate(None, None)
+
+
+def test_all_futures_together_have_so_many_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = busy(CAP.format(cap=1, more=""), 9)
+    assert len(starts(driver, habits(10), most=20).futures) == 20
+    monkeypatch.setattr("hivemind_trio.sim.forecast.starts.ALL_EVENTS_MAX", 30)
+
+    assert 1 < len(starts(driver, habits(10), most=20).futures) < 6
 
 
 def test_no_more_futures_than_the_time_allows() -> None:
@@ -113,7 +148,7 @@ def test_estimates_are_ordered_and_as_late_as_the_work_before_them(
     first, last = found.first(ids), found.last(ids)
     for each in found.futures:
         assert set(each) == set(ids)
-        turns = sorted(each.values())
+        turns = sorted(at for at in each.values() if at is not None)
         for number in range(cap, len(turns)):
             assert turns[number] >= turns[number - cap] + min(times_s) * SECOND_NS
     for one in map(found.of, ids):
