@@ -5,7 +5,7 @@ and this bench asks what the scheduler does with providers it was not made for. 
 decided here; statuses, headers and bodies are the text that the wire carries, and the proxy's own readers parse them.
 
 Service is processor sharing. All exchanges advance at one rate that depends on how many there are, so one virtual clock
-(`_work_ns`) serves all of them, and each milestone is a point on that clock (Zhang and Zwart, "Steady state analysis of
+(`work_ns`) serves all of them, and each milestone is a point on that clock (Zhang and Zwart, "Steady state analysis of
 processor sharing", for the construction).
 """
 
@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from email.utils import formatdate
 from enum import Enum, StrEnum, auto
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from random import Random
 from typing import Any, Final, NamedTuple, Protocol, final
 
@@ -559,7 +559,7 @@ class Provider:
     arrivals: int = attrs.field(init=False, default=0)
     refusals: int = attrs.field(init=False, default=0)
     _working: int = attrs.field(init=False, default=0)
-    _work_ns: float = attrs.field(init=False, default=0.0)
+    work_ns: float = attrs.field(init=False, default=0.0)
     _at_ns: int = attrs.field(init=False, default=0)
     _due: list[_Due] = attrs.field(init=False, factory=list)
     _orders: int = attrs.field(init=False, default=0)
@@ -624,7 +624,7 @@ class Provider:
             heappop(self._due)
         if not self._due:
             return None
-        left = max(0.0, self._due[0].at - self._work_ns)
+        left = max(0.0, self._due[0].at - self.work_ns)
         return self._at_ns + math.ceil(left * self.traits.slowdown(self._working))
 
     def _ends_ns(self) -> int | None:
@@ -632,13 +632,13 @@ class Provider:
         ends = [due.exchange.plan[-1][0] if due.exchange.plan else due.at for due in self._due if not due.exchange.over]
         if not ends:
             return None
-        return self._at_ns + math.ceil(max(0.0, min(ends) - self._work_ns) * self.traits.slowdown(self._working))
+        return self._at_ns + math.ceil(max(0.0, min(ends) - self.work_ns) * self.traits.slowdown(self._working))
 
     def due(self, now_ns: int) -> list[tuple[Exchange, Stage]]:
         """Milestones that have come."""
         self.advance(now_ns)
         found = []
-        while self._due and (self._due[0].exchange.over or self._due[0].at <= self._work_ns + 0.5):
+        while self._due and (self._due[0].exchange.over or self._due[0].at <= self.work_ns + 0.5):
             _, _, exchange, stage = heappop(self._due)
             if exchange.over:
                 continue
@@ -738,16 +738,27 @@ class Provider:
         self.inflight += 1
         self._working += 1
         self.inflight_max = max(self.inflight_max, self.inflight)
-        exchange.started = self._work_ns
+        exchange.started = self.work_ns
         served = self._served[ask.key] = self._served.get(ask.key, -1) + 1
         exchange.head = self._headers(ask.group, now_ns, good=True)
         exchange.plan.extend(
-            (self._work_ns + at_ns, stage)
-            for at_ns, stage in _plan(traits, ask, Random(f"{self.seed}/{ask.key}/fate/{served}"))
+            (self.work_ns + at_ns, stage)
+            for at_ns, stage in planned(traits, ask, Random(f"{self.seed}/{ask.key}/fate/{served}"))
         )
         self._schedule(exchange)
 
     # ---- service ----
+
+    def replan(self, exchange: Exchange, ask: Ask, plan: Sequence[tuple[float, Stage]]) -> None:
+        """Give an exchange another course from now on: milestones relative to its admission."""
+        self._due = [due for due in self._due if due.exchange is not exchange]
+        heapify(self._due)
+        if exchange.stalled:
+            exchange.stalled = False
+            self._working += 1
+        exchange.ask = ask
+        exchange.plan = deque((exchange.started + at, stage) for at, stage in plan)
+        self._schedule(exchange)
 
     def _schedule(self, exchange: Exchange) -> None:
         if not exchange.plan:
@@ -774,13 +785,13 @@ class Provider:
 
     def generated(self, exchange: Exchange) -> int:
         """Output tokens of an exchange so far."""
-        done_ns = self._work_ns - exchange.started - self.traits.first_ns
+        done_ns = self.work_ns - exchange.started - self.traits.first_ns
         return max(0, min(exchange.ask.tokens_out, round(done_ns / self.traits.token_ns)))
 
     def advance(self, now_ns: int) -> None:
         """Do the work of the time that has passed, and take what others use in it."""
         if now_ns > self._at_ns:
-            self._work_ns += (now_ns - self._at_ns) / self.traits.slowdown(self._working)
+            self.work_ns += (now_ns - self._at_ns) / self.traits.slowdown(self._working)
             self._at_ns = now_ns
         others = self.traits.others
         if others is None:
@@ -941,7 +952,7 @@ def _error(api: Api, status: int, message: str) -> bytes:
     return json.dumps({"error": {"type": kind, "code": kind, "message": message, "param": None}}).encode()
 
 
-def _plan(traits: Traits, ask: Ask, chance: Random) -> list[tuple[float, Stage]]:
+def planned(traits: Traits, ask: Ask, chance: Random) -> list[tuple[float, Stage]]:
     """Milestones of an admitted request, relative to its admission, on the clock of work."""
     first_ns, whole_ns = float(traits.first_ns), float(traits.work_ns(ask.tokens_out))
     head_ns = first_ns * 0.8

@@ -164,14 +164,14 @@ class Loop:
     now_ns: int = 0
     over: bool = False
     events: int = 0
-    _heap: list[list[Any]] = attrs.field(init=False, factory=list)
+    heap: list[list[Any]] = attrs.field(init=False, factory=list)
     _entries: int = attrs.field(init=False, default=0)
 
     def at(self, at_ns: int, do: Callable[..., None], *args: Any) -> list[Any]:
         """Call `do(*args)` then."""
         self._entries += 1
         entry = [max(at_ns, self.now_ns), self._entries, do, args]
-        heappush(self._heap, entry)
+        heappush(self.heap, entry)
         return entry
 
     @staticmethod
@@ -182,7 +182,7 @@ class Loop:
 
     def run(self, until_ns: int) -> None:
         """Until nothing is left, `over` is set, or the time has come."""
-        heap, provider = self._heap, self.provider
+        heap, provider = self.heap, self.provider
         while not self.over:
             while heap and heap[0][2] is None:
                 heappop(heap)
@@ -252,9 +252,9 @@ class Attempt:
     total_ns: int
     headed: Callable[[dict[str, str]], None] | None = None
     contented: Callable[[], None] | None = None
-    _exchange: Exchange | None = attrs.field(init=False, default=None)
+    exchange: Exchange | None = attrs.field(init=False, default=None)
     _began_ns: int = attrs.field(init=False, default=0)
-    _content_ns: int | None = attrs.field(init=False, default=None)
+    content_ns: int | None = attrs.field(init=False, default=None)
     _alarm: list[Any] | None = attrs.field(init=False, default=None)
     _done: bool = attrs.field(init=False, default=False)
 
@@ -272,7 +272,7 @@ class Attempt:
         if self._done:
             return
         loop = self.loop
-        exchange = self._exchange = loop.provider.arrive(self.ask, loop.now_ns)
+        exchange = self.exchange = loop.provider.arrive(self.ask, loop.now_ns)
         back_ns = self._began_ns + loop.provider.traits.rtt_ns
         if exchange.unreachable:
             loop.at(back_ns, self._end, How.UNREACHABLE)
@@ -287,16 +287,16 @@ class Attempt:
             return
         match stage:
             case Stage.HEAD:
-                assert self._exchange is not None
+                assert self.exchange is not None
                 if self.headed is not None:
-                    self.headed(self._exchange.head)
+                    self.headed(self.exchange.head)
             case Stage.CONTENT:
-                self._content_ns = self.loop.now_ns
+                self.content_ns = self.loop.now_ns
                 if self.contented is not None:
                     self.contented()
                 # The closing event comes later than any gap between two events, so silence is bounded by a stall.
-                assert self._exchange is not None
-                if self._exchange.stalled:
+                assert self.exchange is not None
+                if self.exchange.stalled:
                     self._watch(How.IDLE, self.idle_ns)
                 else:
                     left_ns = self._began_ns + self.total_ns - self.loop.now_ns
@@ -325,11 +325,11 @@ class Attempt:
             return
         self._done = True
         self.loop.forget(self._alarm)
-        exchange, out = self._exchange, 0
+        exchange, out = self.exchange, 0
         if exchange is not None and exchange.admitted:
             self.loop.provider.leave(exchange, self.loop.now_ns)
             out = self.loop.provider.generated(exchange)
-        content_ns = self._content_ns
+        content_ns = self.content_ns
         self.over(
             End(
                 how=how,
@@ -430,7 +430,7 @@ class World:
     refused: Counter[str] = attrs.field(init=False, factory=Counter)
     sampled_ns: int = attrs.field(init=False, default=0)
     """When the next sample is due."""
-    _agents: list[Agent] = attrs.field(init=False, factory=list)
+    agents: list[Agent] = attrs.field(init=False, factory=list)
     _left: int = attrs.field(init=False, default=0)
     _turns: int = attrs.field(init=False, default=0)
     _ended_ns: int = attrs.field(init=False, default=0)
@@ -446,23 +446,23 @@ class World:
         client = CLIENTS["claude-code" if self.way is Way.CODE else "anthropic-sdk"]
         patience_ns = self.drawing.patience_ns
         client = attrs.evolve(client, broken_retries=BROKEN_RETRIES, silence_ns=patience_ns, known_ns=patience_ns)
-        self._agents = [
+        self.agents = [
             Agent(job, number, client, patience_ns, self, Random(f"{self.drawing.seed}/client/{number}"))
             for number, job in enumerate(self.drawing.jobs)
         ]
-        self._left = len(self._agents)
+        self._left = len(self.agents)
         self.road = _ROADS[self.way](self)
 
     def run(self, until_ns: int) -> Result:
         """Let it happen."""
-        for agent in self._agents:
+        for agent in self.agents:
             self.loop.at(agent.job.start_ns, agent.think)
         self.loop.run(until_ns)
         self.stood()
         undone = 0
-        for agent in self._agents:
+        for agent in self.agents:
             undone += not agent.died_of and agent.had < len(agent.job.turns)
-        died_of = Counter(agent.died_of for agent in self._agents if agent.died_of)
+        died_of = Counter(agent.died_of for agent in self.agents if agent.died_of)
         if undone:
             died_of["crash" if self.crashed else "time is up"] = undone
         whole = not undone
@@ -784,7 +784,7 @@ class Ours:
 
     world: World
     scheduler: Scheduler = attrs.field(init=False)
-    _talks: dict[CallId, _Talk] = attrs.field(init=False, factory=dict)
+    talks: dict[CallId, _Talk] = attrs.field(init=False, factory=dict)
     _ids: int = attrs.field(init=False, default=0)
     _alarm_ns: int | None = attrs.field(init=False, default=None)
 
@@ -796,7 +796,7 @@ class Ours:
         world, ask = self.world, agent.turn.ask
         self._ids += 1
         call_id = CallId(self._ids)
-        talk = self._talks[call_id] = _Talk(agent)
+        talk = self.talks[call_id] = _Talk(agent)
         server = world.program.server
         held_ns = min(int(agent.patience_ns * IN_TIME), server.silent_ns + server.hold_ns)
         tries = max(0, agent.client.known_tries - agent.retried)
@@ -874,7 +874,7 @@ class Ours:
     # ---- attempts ----
 
     def _begin(self, grant: Grant) -> None:
-        world, talk = self.world, self._talks[grant.call_id]
+        world, talk = self.world, self.talks[grant.call_id]
         world.loop.forget(talk.alarm)
         world.waiting -= 1
         talk.treatment, talk.attempts = grant.treatment, grant.attempt
@@ -936,11 +936,11 @@ class Ours:
         return headers | {"date": formatdate(EPOCH_S + self.world.loop.now_ns // SECOND_NS, usegmt=True)}
 
     def _contented(self, call_id: CallId) -> None:
-        self.world.loop.forget(self._talks[call_id].alarm)
+        self.world.loop.forget(self.talks[call_id].alarm)
         self._post(ResponseStarted(call_id, (), True))
 
     def _over(self, call_id: CallId, end: End) -> None:
-        world, talk = self.world, self._talks[call_id]
+        world, talk = self.world, self.talks[call_id]
         if end.answer is not None:
             end = attrs.evolve(end, answer=attrs.evolve(end.answer, headers=self._received(end.answer.headers)))
         if end.answer is not None and end.how is How.REFUSED:
@@ -972,14 +972,14 @@ class Ours:
         """It has waited for as long as the proxy holds a call."""
         self.world.waiting -= 1
         self.world.say(f"  held too long: {call_id}; {self._state()}")
-        agent = self._talks[call_id].agent
+        agent = self.talks[call_id].agent
         self._post(CallCancelled(call_id))
-        del self._talks[call_id]
+        del self.talks[call_id]
         agent.replied(ClientReply(status=429, retry_after_ns=30 * SECOND_NS, why="held too long"))
 
     def _settle(self, call_id: CallId) -> None:
         """The last attempt was the last: its failure is the answer."""
-        end = self._talks[call_id].end
+        end = self.talks[call_id].end
         assert end is not None
         self.world.waiting -= 1
         self.world.say(f"  settled {call_id}: {end.how.value}")
@@ -1011,7 +1011,7 @@ class Ours:
         self._reply(refuse.call_id, reply)
 
     def _reply(self, call_id: CallId, reply: ClientReply) -> None:
-        talk = self._talks.pop(call_id)
+        talk = self.talks.pop(call_id)
         self.world.loop.forget(talk.alarm)
         talk.agent.replied(reply)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 from time import thread_time_ns
 from typing import Final, Self, final
@@ -12,7 +13,7 @@ import trio
 
 from hivemind_trio.admin import Conduct, Foresight
 from hivemind_trio.runtime import Engine, SchedulerCopies
-from hivemind_trio.scheduler import Command, Event, Scheduler
+from hivemind_trio.scheduler import CallId, Command, Event, Scheduler
 from hivemind_trio.sim import Calibration, JudgedStart, StartEstimate, Starts
 
 SECOND_NS: Final = 1_000_000_000
@@ -34,18 +35,37 @@ class Row:
     raw90: int | None
     start: int | None
     """The start that came; None: it was rejected, or its client had left."""
+    floor50: int | None = None
+    """By the oracle (`oracle.py`)."""
+    floor90: int | None = None
+    has_floor: int = 0
+    """1: the oracle was asked."""
 
     @classmethod
-    def of(cls, judged: JudgedStart, estimate: StartEstimate) -> Self:
+    def of(cls, taken: TakenEstimate) -> Self:
         """Return an estimate and what came."""
+        judged, estimate, floor = taken.judged, taken.estimate, taken.floor
         known = judged.started and judged.until_ns is not None
         return cls(
+            floor50=None if floor is None else floor.p50_ns,
+            floor90=None if floor is None else floor.p90_ns,
+            has_floor=int(floor is not None),
             p50=estimate.p50_ns,
             p90=estimate.p90_ns,
             raw50=judged.raw.p50_ns,
             raw90=judged.raw.p90_ns,
             start=(judged.until_ns or 0) - judged.taken_ns if known else None,
         )
+
+
+@final
+@attrs.define(eq=False)
+class TakenEstimate:
+    """One estimate, while the run goes on."""
+
+    judged: JudgedStart
+    estimate: StartEstimate
+    floor: StartEstimate | None = None
 
 
 class AllJudged(Exception):  # noqa: N818 - the end of a run, no error
@@ -59,12 +79,14 @@ class Watch:
 
     scheduler: Callable[[], Scheduler] | None = None
     """Scheduler of a run in virtual time."""
+    oracle: Callable[[Sequence[CallId], Callable[[list[Mapping[CallId, int | None]]], None]], None] | None = None
+    """Has the world's true futures told, soon; None: there is no floor."""
     seed: int = 0
     conduct: Conduct = attrs.field(factory=Conduct)
     calibration: Calibration = attrs.field(factory=Calibration)
     cpu_ns: list[int] = attrs.field(factory=list, init=False)
     """Processor time of each estimate."""
-    _kept: list[tuple[JudgedStart, StartEstimate]] = attrs.field(factory=list, init=False)
+    _kept: list[TakenEstimate] = attrs.field(factory=list, init=False)
     _next_ns: int = attrs.field(default=EVERY_NS // 3, init=False)
     _chance: Random = attrs.field(init=False)
 
@@ -78,7 +100,7 @@ class Watch:
         if now_ns < self._next_ns or self.scheduler is None:
             return
         if len(self.cpu_ns) >= ESTIMATES_MAX:
-            if all(judged.until_ns is not None for judged, _ in self._kept):
+            if all(one.judged.until_ns is not None for one in self._kept):
                 raise AllJudged
             return
         scheduler = self.scheduler()
@@ -101,9 +123,18 @@ class Watch:
 
     def rows(self) -> list[dict[str, int | None]]:
         """Return what is known."""
-        return [attrs.asdict(Row.of(judged, estimate)) for judged, estimate in self._kept]
+        return [attrs.asdict(Row.of(one)) for one in self._kept]
 
     def _keep(self, foresight: Foresight, starts: Starts, cpu_ns: int) -> None:
         self.cpu_ns.append(cpu_ns)
         foresight.judge(starts)
-        self._kept += [(judged, starts.of(judged.call_id)) for judged in foresight.judged]
+        taken = [TakenEstimate(judged, starts.of(judged.call_id)) for judged in foresight.judged]
+        self._kept += taken
+        if self.oracle is not None and taken:
+            self.oracle([one.judged.call_id for one in taken], partial(_keep_floor, taken))
+
+
+def _keep_floor(taken: Sequence[TakenEstimate], futures: list[Mapping[CallId, int | None]]) -> None:
+    starts = Starts(futures, {})
+    for one in taken:
+        one.floor = starts.raw(one.judged.call_id)

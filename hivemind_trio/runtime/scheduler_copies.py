@@ -15,7 +15,7 @@ from hivemind_trio.scheduler import CallId, Scheduler, Turns
 
 
 @final
-class _CopyWriter(pickle.Pickler):
+class CopyWriter(pickle.Pickler):
     """Leaves out what copies share."""
 
     def __init__(self, file: BytesIO, shared: Iterable[object]) -> None:
@@ -23,9 +23,11 @@ class _CopyWriter(pickle.Pickler):
         self._names = {id(one): number for number, one in enumerate(shared)}
 
     def persistent_id(self, obj: object) -> int | None:
+        """Return the number of what is left out; None: it is copied."""
         return self._names.get(id(obj))
 
     def reducer_override(self, obj: object) -> Any:
+        """Leave out fields that are not set yet."""
         kind: type[Any] = type(obj)
         names = _names_of(kind)  # type: ignore[arg-type]  # a class is hashable
         if not names:
@@ -42,7 +44,7 @@ def _names_of(kind: type) -> tuple[str, ...]:
 
 
 @final
-class _CopyReader(pickle.Unpickler):
+class CopyReader(pickle.Unpickler):
     """Puts in what copies share."""
 
     def __init__(self, file: BytesIO, shared: tuple[object, ...]) -> None:
@@ -50,6 +52,7 @@ class _CopyReader(pickle.Unpickler):
         self._shared = shared
 
     def persistent_load(self, pid: Any) -> object:
+        """Return what was left out."""
         return self._shared[pid]
 
 
@@ -74,11 +77,11 @@ class SchedulerCopies:
         """
         file = BytesIO()
         fixed = scheduler.constants()
-        _CopyWriter(file, [scheduler.state.turns, *fixed]).dump(scheduler)
+        CopyWriter(file, [scheduler.state.turns, *fixed]).dump(scheduler)
         waiting = {call_id: one.treatment.provider or "" for call_id, one in scheduler.state.waiters.items()}
         return cls(file.getvalue(), (turns, *fixed), waiting)
 
     def copy(self) -> Scheduler:
         """Return a new scheduler in the state of that moment. May be called in any thread."""
-        made: Scheduler = _CopyReader(BytesIO(self._bytes), self._shared).load()
+        made: Scheduler = CopyReader(BytesIO(self._bytes), self._shared).load()
         return made

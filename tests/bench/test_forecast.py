@@ -14,11 +14,18 @@ from bench.forecasts.watch import Row
 SECOND_NS = 1_000_000_000
 
 
-def row(p50: float, p90: float, start: float | None) -> Row:
+def row(p50: float | None, p90: float | None, start: float | None, floor: float | None = None) -> Row:
     """Return an estimate and what came, in seconds."""
-    at = [round(one * SECOND_NS) for one in (p50, p90)]
+    at = [None if one is None else round(one * SECOND_NS) for one in (p50, p90, start, floor)]
     return Row(
-        p50=at[0], p90=at[1], raw50=at[0], raw90=at[1], start=None if start is None else round(start * SECOND_NS)
+        p50=at[0],
+        p90=at[1],
+        raw50=at[0],
+        raw90=at[1],
+        start=at[2],
+        floor50=at[3],
+        floor90=at[3],
+        has_floor=floor is not None,
     )
 
 
@@ -31,6 +38,39 @@ def test_figures_are_those_of_the_rows() -> None:
     assert figures["held"] == pytest.approx(1 / 3)
     assert figures["error"] == pytest.approx((1 / 11 + 10 / 20) / 2)
     assert (figures["near_s"], figures["not_started"], figures["calls"]) == (2, 0.25, 4)
+
+
+def test_an_estimate_without_a_median_is_off_by_all_of_it() -> None:
+    rows = [row(None, None, 10), row(12, 20, 10), row(None, None, 20, floor=30)]
+    figures = forecast.Fleet(name="f", kind="simulated", rows=rows).figures()
+
+    assert figures["error"] == 1
+    assert figures["no_median"] == pytest.approx(2 / 3)
+    assert (figures["floor"], figures["floor_held"]) == (0.5, 1)
+    assert figures["before"] == 1
+
+
+def test_nothing_but_totals_is_told_of_what_is_held_out() -> None:
+    rows = [row(10, 12, 11)] * forecast.FEW
+    found = [forecast.Fleet(name=name, kind="held out", rows=rows) for name in forecast.HELD_OUT]
+    found.append(forecast.Fleet(name="storm", kind="simulated", rows=rows))
+    told = forecast.table(found)
+
+    assert [one[0] for one in told.rows] == ["1 fleets", "60 fleets", "storm"]
+    assert not set(forecast.HELD_OUT) & {*forecast.ADVERSARIES, *forecast.FRESH}
+
+
+@pytest.mark.slow
+def test_the_oracle_leaves_the_world_alone_and_is_nearer_than_estimates() -> None:
+    drawing = forecast.named("1117")
+    plain = forecast.Adversary(drawing, Way.OURS, forecast.undeclared(drawing)).run(forecast.UNTIL_NS)
+    rows = forecast.adversary("1117", Way.OURS, 1)
+    watched = forecast.Fleet(name="1117", kind="drawn", rows=rows).figures()
+    again = forecast.adversary("1117", Way.OURS, 1)
+
+    assert rows == again
+    assert watched["floor"] < 0.1 < watched["error"]
+    assert plain.makespan_ns > 0
 
 
 @pytest.mark.slow
