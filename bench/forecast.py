@@ -142,7 +142,7 @@ def simulated(name: str, seed: int) -> list[Row]:
     world = World(own_policy(scenario), scenario, seed=seed, observe=watch.observe)
     with suppress(AllJudged):
         world.run()
-    return [Row(**row) for row in watch.rows()]
+    return watch.rows()
 
 
 def adversary(name: str, way: Way, seed: int) -> list[Row]:
@@ -159,7 +159,7 @@ def adversary(name: str, way: Way, seed: int) -> list[Row]:
     watch.oracle = partial(_ask_oracle, world)
     with suppress(AllJudged):
         world.run(UNTIL_NS)
-    return [Row(**row) for row in watch.rows()]
+    return watch.rows()
 
 
 def _ask_oracle(

@@ -38,8 +38,8 @@ class Row:
     floor50: int | None = None
     """By the oracle (`oracle.py`)."""
     floor90: int | None = None
-    has_floor: int = 0
-    """1: the oracle was asked."""
+    has_floor: bool = False
+    """The oracle was asked."""
 
     @classmethod
     def of(cls, taken: TakenEstimate) -> Self:
@@ -49,7 +49,7 @@ class Row:
         return cls(
             floor50=None if floor is None else floor.p50_ns,
             floor90=None if floor is None else floor.p90_ns,
-            has_floor=int(floor is not None),
+            has_floor=floor is not None,
             p50=estimate.p50_ns,
             p90=estimate.p90_ns,
             raw50=judged.raw.p50_ns,
@@ -121,9 +121,9 @@ class Watch:
             starts, cpu_ns = await trio.to_thread.run_sync(foresight.look_briefly)
             self._keep(foresight, starts, cpu_ns)
 
-    def rows(self) -> list[dict[str, int | None]]:
+    def rows(self) -> list[Row]:
         """Return what is known."""
-        return [attrs.asdict(Row.of(one)) for one in self._kept]
+        return [Row.of(one) for one in self._kept]
 
     def _keep(self, foresight: Foresight, starts: Starts, cpu_ns: int) -> None:
         self.cpu_ns.append(cpu_ns)

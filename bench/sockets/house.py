@@ -78,7 +78,8 @@ async def main() -> None:
         await _line()
         took_ns = process_time_ns() - began_ns
         nursery.cancel_scope.cancel()
-    report = {"cpu_ns": took_ns, "calls": [_said(call) for call in calls], "forecasts": watch.rows()}
+    rows = [attrs.asdict(row) for row in watch.rows()]
+    report = {"cpu_ns": took_ns, "calls": [_said(call) for call in calls], "forecasts": rows}
     print(json.dumps(report), flush=True)
 
 
