@@ -182,9 +182,9 @@ class ProviderSettings:
     """True if rate-limit headers are believed."""
     reaper: Reaper = attrs.field(factory=Reaper)
     resident: Resident | None = None
+    """Settings for models in memory; None: they do not matter."""
     plan: PlanSettings | None = None
     """None: nothing waits for the plan of an account."""
-    """Settings for models in memory; None: they do not matter."""
     degraded: DegradedSettings | None = None
     """Condition of good answers that count as failures; None: none."""
     accounts: tuple[AccountSettings, ...] = ()
