@@ -573,7 +573,12 @@ RETRY: Final[Mapping[str, Setting]] = {
         "the agent gets the answer.",
         default="retry-after max 10m",
     ),
-    "ratio": Setting(args=(RATIO,), doc="Retries as a share of first attempts, at most.", default="20%"),
+    "ratio": Setting(
+        args=(RATIO,),
+        doc="Retries as a share of first attempts, at most. "
+        "A stream that got its 200 while it waited is retried beyond that, after 40s at most.",
+        default="20%",
+    ),
 }
 
 LANE: Final[Mapping[str, Setting]] = {

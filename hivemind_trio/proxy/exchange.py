@@ -405,7 +405,7 @@ class Exchange:
             now_ns = self.engine.now_ns()
             kept = PlanRefusal(self._api(), *outbox.held, outbox.held_body, now_ns, now_ns + ended.retry_after_ns)
             self.plan_refusals.keep(of, kept)
-        return ended
+        return attrs.evolve(ended, headed=True) if self._committed else ended
 
     def _account_model(self) -> AccountModel | None:
         """Return whose plan the call counts against, as decided last; None: it goes nowhere."""

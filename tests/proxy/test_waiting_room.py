@@ -236,6 +236,46 @@ async def test_a_call_that_rests_before_another_attempt_is_kept_alive_too(autoju
     assert opened.records[0].attempts == 3
 
 
+async def test_a_stream_that_has_its_200_is_retried_when_all_retries_are_used_up(autojump_clock: object) -> None:
+    policy = compiled("""
+        server { wait silent 15s hold 240s }
+        provider p { api generic; base "http://there"; concurrency 20; breaker trip 100% }
+        retry default { ratio 0%; backoff 1ms..2ms }
+        lane narrow { max 1 }
+        rule narrow when model ~ "narrow*" { lane narrow }
+    """)
+    seen: set[str] = set()
+
+    def play(request: Request) -> Reply:
+        """Serve `good` at once and `narrow` after 18 s; fail the first attempt of every other."""
+        asked = json.loads(request.body)
+        model, first = asked["model"], asked["model"] not in seen
+        seen.add(model)
+        if first and model not in ("good", "narrow"):
+            return Reply(status=502, headers=[(b"content-type", b"text/html")], steps=(b"<html>",))
+        if asked.get("stream"):
+            return Reply(headers=SSE, steps=(EVENTS,))
+        return Reply(before=(18.0,) if model == "narrow" else ())
+
+    async with house(policy, FakeProvider(play)) as opened:
+        began = trio.current_time()
+        await opened.begin(body=body_of(model="narrow"))
+        agent = await opened.begin(body=body_of(stream=True, model="narrow stream"))
+        for each in range(10):
+            assert (await opened.ask(body=body_of(model=f"saved up {each}"))).status == 200
+        await trio.sleep_until(began + 17.9)
+        others = []
+        for each in range(5):
+            others.append(await opened.begin(body=body_of(model=f"borrowed {each}")))
+            await opened.ask(body=body_of(model="good"))  # five failures in a row would open the circuit
+        await agent.done.wait()
+
+    # The last of the others has been given the error, for it can try again itself.
+    assert [other.status for other in others] == [200, 200, 200, 200, 502]
+    assert agent.whole
+    assert agent.answer.replace(PING, b"") == EVENTS
+
+
 @pytest.mark.parametrize(
     ("api", "target", "nothing"),
     [

@@ -231,7 +231,7 @@ def _due_ns(
         return due_ns
     # A mistake in the policy is told at once; what its provider has failed waits.
     waits = ended.outcome in BROKEN
-    there_ns = health.retries.take(books.now_ns, deadline_ns=again.deadline_ns, waits=waits)
+    there_ns = health.retries.take(books.now_ns, deadline_ns=again.deadline_ns, waits=waits, headed=ended.headed)
     return max(due_ns, there_ns) if there_ns is not None else None
 
 

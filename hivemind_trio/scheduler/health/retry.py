@@ -22,6 +22,8 @@ BUDGET_REFILL_NS: Final = 10 * 1_000_000_000
 BORROWED_MAX: Final = 3.0
 """Retries that may be taken before they are there: a call waits for its own. An agent that is given the error instead
 tries again sooner than that, at its provider's cost and without a budget."""
+BORROWED_NS: Final = int((1 + BORROWED_MAX) * BUDGET_REFILL_NS)
+"""Longest wait for a retry that is borrowed."""
 
 LATE: Final = 0.1
 """A `retry-after` is waited for and up to this share longer: those who were told the same should not come together."""
@@ -43,18 +45,21 @@ class RetryBudget:
         self._level = min(BUDGET_MAX, self._level + ratio)
         self.full = self._level >= BUDGET_MAX
 
-    def take(self, now_ns: int, *, deadline_ns: int | None, waits: bool) -> int | None:
+    def take(self, now_ns: int, *, deadline_ns: int | None, waits: bool, headed: bool = False) -> int | None:
         """Take one, and return when it is there; None: too many wait for one, or it would be there too late.
 
         Args:
             waits: False if it must be there now.
+            headed: With `waits`, True if the agent cannot retry. Then the number of those who wait is no bound: an
+                error would end the agent, not spare the provider an attempt.
         """
         self._refill(now_ns)
-        at_ns = now_ns + max(0, ceil((1 - self._level) * BUDGET_REFILL_NS))
+        at_ns = now_ns + min(BORROWED_NS, max(0, ceil((1 - self._level) * BUDGET_REFILL_NS)))
         least = -BORROWED_MAX if waits else 0.0
-        if self._level - 1 < least or (deadline_ns is not None and at_ns >= deadline_ns):
+        full = self._level - 1 < least and not (waits and headed)
+        if full or (deadline_ns is not None and at_ns >= deadline_ns):
             return None
-        self._level -= 1
+        self._level = max(self._level - 1, -BORROWED_MAX)
         self.full = False
         return at_ns
 

@@ -53,3 +53,6 @@ class AttemptResult:
     """True if it was not sent, for this node's share had ended. It counts for nothing, and another is granted."""
     committed: bool = False
     """The agent has had something of the answer: from then on a retry would be seen."""
+    headed: bool = False
+    """True if the agent got a status 200 and keep-alive events while its call waited. Its SDK does not retry an error
+    that comes after them, so only the proxy can."""

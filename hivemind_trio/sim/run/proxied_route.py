@@ -328,7 +328,7 @@ class Proxied:
         talk.attempt, talk.end = None, end
         if end.usage is not None:
             self.books.spend(treatment, treatment.model or talk.asking.request.model, end.usage)
-        ended = self._said(end, treatment)
+        ended = attrs.evolve(self._said(end, treatment), headed=talk.committed(self.agenda.now_ns))
         self.post(AttemptEnded(call_id, ended))
         if ended.committed:
             self._deliver(call_id, end)

@@ -387,6 +387,37 @@ def test_those_for_whom_there_is_no_retry_wait_one_behind_the_other_and_a_fourth
         driver.at(due_ns(driver))
 
 
+def test_an_agent_that_cannot_retry_waits_for_a_retry_however_many_wait_already() -> None:
+    driver = Driver(program(retries=[NO_PAUSES]))
+    waiting, headed, later, plain = driver.calls(2), driver.call(), driver.call(), driver.call()
+    first = spent(driver)
+    for call in waiting:
+        driver.end(call, BROKEN)
+
+    for call in (headed, later):
+        driver.end(call, attrs.evolve(BROKEN, headed=True))
+    driver.end(plain, BROKEN)
+
+    assert [settled(driver, call) for call in (first, *waiting, headed, later, plain)] == [False] * 5 + [True]
+    for seconds in (10, 20, 30):
+        assert due_ns(driver) == seconds * SECOND_NS
+        driver.at(due_ns(driver))
+    # No wait is longer than that of the last retry that is borrowed.
+    assert due_ns(driver) == 40 * SECOND_NS
+    driver.at(40 * SECOND_NS)
+    assert [driver.grant(call).attempt for call in (headed, later)] == [2, 2]
+
+
+def test_an_agent_that_cannot_retry_is_told_at_once_of_its_own_mistake() -> None:
+    driver = Driver(program(retries=[attrs.evolve(NO_PAUSES, statuses=frozenset({400, 500}))]))
+    spent(driver)
+    call = driver.call()
+
+    driver.end(call, AttemptResult(outcome=Outcome.IGNORED, status=400, headed=True))
+
+    assert settled(driver, call)
+
+
 def test_a_retry_that_is_not_there_before_the_deadline_is_not_waited_for_and_not_taken() -> None:
     driver = Driver(program(retries=[NO_PAUSES]))
     hurried, patient = driver.call(deadline_ns=9 * SECOND_NS), driver.call()

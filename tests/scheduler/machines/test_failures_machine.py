@@ -95,6 +95,7 @@ ends = st.one_of(
         attrs.evolve, outcomes, retry_after_ns=st.sampled_from([0, 1, SECOND_NS, 5 * SECOND_NS, 300 * SECOND_NS])
     ),
     st.builds(attrs.evolve, outcomes, committed=st.booleans(), final=st.booleans()),
+    st.builds(attrs.evolve, outcomes, headed=st.just(True)),
     st.sampled_from(Failure).map(lambda failure: AttemptResult(outcome=Outcome.FAILED, failure=failure)),
     st.just(AttemptResult(outcome=Outcome.UNREACHABLE, failure=Failure.CONNECT)),
 )

@@ -289,7 +289,7 @@ class Incident:
             self.over.add(call_id)
             return
         assert rests_ns is not None, "tried again though it must not be"
-        trouble.budget -= trouble.pays(ended)
+        trouble.take(ended)
         if ended.retry_after_ns:
             entry.asked = entry.provider, self.now_ns + min(ended.retry_after_ns, OBEYED_NS)
         entry.attempts += 1
@@ -325,7 +325,8 @@ class Incident:
         tries = (attempt, attempt) if at_a_cap else (max(1, at_least), max(1, at_most))
         rests_ns = trouble.rest(retry, ended, tries, self.now_ns)
         # The scheduler reckons retries in floats: of one that is just earned either may be said.
-        used_up |= trouble.pays(ended) and abs(trouble.budget - 1 + trouble.borrows(ended)) <= ROUNDED
+        at_the_bound = abs(trouble.budget - 1 + trouble.borrows(ended)) <= ROUNDED
+        used_up |= trouble.pays(ended) and not trouble.must(ended) and at_the_bound
         if rests_ns is not None and (treatment.provider != entry.provider or entry.tries):
             rests_ns = self.now_ns, self.now_ns  # another provider has asked for no rest; a probe keeps its place
         elif rests_ns is not None and entry.maybe_tries:

@@ -377,9 +377,19 @@ class Trouble:
         """Retries that may be taken before they are earned: for failures of the provider."""
         return BORROWED if ended.outcome in BROKEN else 0
 
+    @staticmethod
+    def must(ended: AttemptResult) -> bool:
+        """True if a retry is borrowed however many wait: only the proxy can try again."""
+        return ended.headed and ended.outcome in BROKEN
+
+    def take(self, ended: AttemptResult) -> None:
+        """Take a retry; those that are borrowed add up to no more than the bound."""
+        if self.pays(ended):
+            self.budget = max(self.budget - 1, Fraction(-BORROWED))
+
     def earned_ns(self, now_ns: int) -> Range:
         """Between when the next retry is there that nobody waits for yet."""
-        left_ns = (1 - self.budget) * EARNS_NS
+        left_ns = min(Fraction(BORROWED + 1), 1 - self.budget) * EARNS_NS
         return now_ns + max(0, int(left_ns - ROUNDED * EARNS_NS)), now_ns + max(0, ceil(left_ns + ROUNDED * EARNS_NS))
 
     def rest(self, retry: RetrySettings, ended: AttemptResult, attempts: Range, now_ns: int) -> Range | None:
@@ -389,7 +399,7 @@ class Trouble:
             attempts: That count, at least and at most.
         """
         self.earn(now_ns)
-        if self.pays(ended) and self.budget - 1 < -self.borrows(ended) - ROUNDED:
+        if self.pays(ended) and not self.must(ended) and self.budget - 1 < -self.borrows(ended) - ROUNDED:
             return None
         return now_ns + pause(retry, ended, attempts[0])[0], now_ns + pause(retry, ended, attempts[1])[1]
 
