@@ -543,9 +543,20 @@ class _Declarer:
         if setting.when and item.when is None:
             self.report.add("HM112", f"`{name}` needs `when` and a condition", item.head.span)
         if item.block is not None and setting.block is None:
-            self.report.add("HM103", f"`{name}` takes no block", item.block.span, help="delete the block")
+            self._unblock(name, item.block, setting)
         block = self._block(item.block, setting.block, name) if setting.block is not None else {}
         return SettingValue(name, tuple(args), options, block, item.when, item) if ok else None
+
+    def _unblock(self, name: str, block: Block, setting: Setting) -> None:
+        """Report a block where there is none; what it holds may be options of the setting: `timeout { total 5m }`."""
+        text = self.report.text
+        put = None
+        if block.statements and all(
+            isinstance(one, Item) and one.head.text in setting.options and one.args for one in block.statements
+        ):
+            put = " ".join(text(one.span) for one in block.statements)
+        help_ = "delete the block" if put is None else f"write `{name} {put}`"
+        self.report.add("HM103", f"`{name}` takes no block", block.span, help=help_, replacement=put)
 
     def _mention(self, values: Iterable[Value]) -> None:
         """Count the names in a setting that could not be read as used."""

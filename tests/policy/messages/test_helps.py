@@ -114,6 +114,31 @@ MENDED = {
         "rule r when 1k < tokens.in < 5k { priority 2 }\n",
         "rule r when tokens.in > 1k and tokens.in < 5k { priority 2 }\n",
     ),
+    "thousands": (
+        "provider openai { limits { input 1,450,000/min } }\n",
+        "provider openai { limits { input 1_450_000/min } }\n",
+    ),
+    "thousands in a condition": (
+        "rule r when tokens.in > 100,000 { priority 2 }\n",
+        "rule r when tokens.in > 100_000 { priority 2 }\n",
+    ),
+    "statuses with a comma and no blank": ("retry r { on 429,529 }\n", "retry r { on [429,529] }\n"),
+    "options in a block": (
+        "provider openai { timeout { connect 5s; total 10m } }\n",
+        "provider openai { timeout connect 5s total 10m }\n",
+    ),
+    "a base by LiteLLM's name": (
+        'provider p { api openai; api_base "https://api.example.com" }\n',
+        'provider p { api openai; base "https://api.example.com" }\n',
+    ),
+    "a concurrency limit by LiteLLM's name": (
+        "provider openai { max_parallel_requests 8 }\n",
+        "provider openai { concurrency 8 }\n",
+    ),
+    "tokens by the providers' name": (
+        "provider openai { limits { input_tokens 450k/min } }\n",
+        "provider openai { limits { input 450k/min } }\n",
+    ),
     "a comma between settings": ("lane default { weight 2, queue 5 }\n", "lane default { weight 2; queue 5 }\n"),
     "a comma at the end": ("lane default {\n  weight 2,\n  queue 5\n}\n", "lane default {\n  weight 2\n  queue 5\n}\n"),
     "a list without brackets": (

@@ -137,6 +137,8 @@ def comma(speller: Speller, piece: Lexeme) -> bool:
     last, after = speller.last, speller.ahead()
     if speller.in_brackets() or last is None:
         return False
+    if _thousands(speller, last):
+        return True
     is_alone = len(speller.out) - 1 == speller.begin and after is not None and after.type in ("QTY", "STRING")
     # The window of a rate is no item; `requests 5/min, input 20k/min` are two settings, which begin with names.
     is_alone |= len(speller.out) > 1 and speller.out[-2].type == "SLASH" and after is not None and after.type == "QTY"
@@ -160,6 +162,28 @@ def comma(speller: Speller, piece: Lexeme) -> bool:
         return _secrets(speller, piece)
     speller.report(piece.span, "unexpected `,`", "write `;`", ";", code="HM003")
     speller.take(Lexeme("_NL", ";", piece.span))
+    return True
+
+
+def _thousands(speller: Speller, last: Lexeme) -> bool:
+    """Read `450,000` as one count. Behind `on` they are two statuses."""
+    if last.type != "QTY" or not last.text.isdecimal() or len(last.text) > 3 or speller.out[speller.begin].text == "on":
+        return False
+    stop = speller.at
+    while stop + 1 < len(speller.pieces) and speller.pieces[stop].type == "COMMA":
+        comma, group = speller.pieces[stop : stop + 2]
+        is_group = group.type == "QTY" and group.text[:3].isdecimal() and not group.text[3:4].isdecimal()
+        before_ends = speller.pieces[stop - 1].span.end
+        if not is_group or (before_ends, comma.span.end) != (comma.span.start, group.span.start):
+            break
+        stop += 2
+    if stop == speller.at:
+        return False
+    span = last.span.to(speller.pieces[stop - 1].span)
+    put = speller.text[span.start : span.end].replace(",", "_")
+    speller.report(span, "unexpected `,` in a number", f"write `{put}`", put, code="HM003")
+    speller.out[-1] = Lexeme("QTY", put, span)
+    speller.at = stop
     return True
 
 
