@@ -223,6 +223,7 @@ class _PolledReader:
     task: trio.lowlevel.Task
     is_dealt_with: Callable[[bytes], bool]
     data: bytes = b""
+    error: Exception | None = None
 
 
 @final
@@ -243,8 +244,8 @@ class SharedPoll:
 
     @property
     def is_available(self) -> bool:
-        """True if the system can wait for many sockets at once."""
-        return self._poll is not None
+        """True if the system can wait for many sockets at once, and `run` has not ended."""
+        return self._poll is not None and not self._poll.closed
 
     async def receive(self, sock: socket.socket, is_dealt_with: Callable[[bytes], bool]) -> bytes:
         """Return the next bytes of a socket that are not dealt with, as they came; empty when the peer is done or gone.
@@ -254,7 +255,7 @@ class SharedPoll:
         Args:
             sock: Non-blocking.
             is_dealt_with: Given bytes that came by themselves; True: they were all that came, and are answered. It
-                may close the socket.
+                may close the socket. What it raises is raised here.
         """
         assert self._poll is not None
         number = sock.fileno()
@@ -267,6 +268,8 @@ class SharedPoll:
             return trio.lowlevel.Abort.SUCCEEDED
 
         await trio.lowlevel.wait_task_rescheduled(left)
+        if reader.error is not None:
+            raise reader.error
         return reader.data
 
     async def run(self) -> None:
@@ -294,8 +297,11 @@ class SharedPoll:
             return
         except OSError:
             data = b""
-        if data and reader.is_dealt_with(data):
-            return
+        try:
+            if data and reader.is_dealt_with(data):
+                return
+        except Exception as error:  # noqa: BLE001 - it is of this connection, and of no other
+            reader.error = error
         if number in self._readers:
             self._leave(number)
             reader.data = data
@@ -304,5 +310,5 @@ class SharedPoll:
     def _leave(self, number: int) -> None:
         assert self._poll is not None
         del self._readers[number]
-        with suppress(OSError):  # it is closed
+        with suppress(OSError, ValueError):  # the socket is closed, or the poll is
             self._poll.unregister(number)

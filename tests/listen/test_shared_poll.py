@@ -277,3 +277,53 @@ async def test_a_reader_that_is_closed_while_another_one_is_read_is_left_alone()
     for pair in pairs:
         for end in pair:
             end.close()
+
+
+async def test_what_the_answer_to_one_reader_raises_ends_no_other() -> None:
+    poll = SharedPoll()
+    pairs = [socket.socketpair() for _ in range(2)]
+    heard: list[bytes] = []
+
+    def fails(data: bytes) -> bool:
+        raise RuntimeError("planted")
+
+    async def first() -> None:
+        with pytest.raises(RuntimeError, match="planted"):
+            await poll.receive(pairs[0][0], fails)
+
+    async def second() -> None:
+        heard.append(await poll.receive(pairs[1][0], lambda data: False))
+
+    for near, _ in pairs:
+        near.setblocking(False)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(poll.run)
+        nursery.start_soon(first)
+        nursery.start_soon(second)
+        for _, far in pairs:
+            await trio.testing.wait_all_tasks_blocked()
+            far.send(b"x")
+        await trio.testing.wait_all_tasks_blocked()
+        assert heard == [b"x"]
+        nursery.cancel_scope.cancel()
+    for pair in pairs:
+        for end in pair:
+            end.close()
+
+
+async def test_readers_that_outlast_the_poll_are_cancelled_and_it_takes_no_more() -> None:
+    poll = SharedPoll()
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    async with trio.open_nursery() as readers:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poll.run)
+            readers.start_soon(poll.receive, near, lambda data: False)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        readers.cancel_scope.cancel()
+
+    assert len(poll) == 0
+    assert not poll.is_available
+    near.close()
+    far.close()
