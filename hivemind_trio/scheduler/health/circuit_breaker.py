@@ -103,7 +103,7 @@ class CircuitBreaker:
             self._served(sample, now_ns)
         if outcome not in BROKEN:
             return False  # a refusal for a quota is no sign of health either way
-        sample.overloaded = outcome is Outcome.OVERLOADED
+        sample.overloaded = outcome is Outcome.OVERLOADED and sample.known_ns is None  # not after its answer had begun
         self._learn(sample, failed=True, now_ns=now_ns)
         if self._trips(now_ns):
             self.opened_ns = now_ns

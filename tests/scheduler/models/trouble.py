@@ -294,7 +294,8 @@ class Trouble:
         if outcome in HEALTHY:
             self._served(sample, now_ns)
         elif outcome in BROKEN and not (outcome is Outcome.OVERLOADED and others):
-            sample.failed, sample.known_ns, sample.overloaded = True, now_ns, outcome is Outcome.OVERLOADED
+            sample.overloaded = outcome is Outcome.OVERLOADED and sample.failed is None
+            sample.failed, sample.known_ns = True, now_ns
         if not sample.failed:
             return (Circuit.CLOSED,)
         known = [each for each in self.samples if each.failed is not None]
