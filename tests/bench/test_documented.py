@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import pytest
@@ -227,3 +228,45 @@ def test_a_table_was_written_together_with_its_figures(part: str) -> None:
         lines = text.read_text("utf-8").splitlines()
         assert lines[2].startswith(f"{made['made']['date']}; ")
         assert [f"## {table['title']}" in lines for table in made["tables"]] == [True] * len(made["tables"])
+
+
+def test_the_sentences_about_fidelity_are_those_of_its_table() -> None:
+    made = {(row["way"], row["quantity"]): row for row in rows("fidelity")}
+    proxy = {quantity: row for (way, quantity), row in made.items() if way == "proxy"}
+    waits = ["wait p50, s", "wait p95, s"]
+    others = {row["near"] for quantity, row in proxy.items() if quantity not in waits}
+    untold = sorted(row["near_untold"] for row in proxy.values())
+    steady = sorted(row["steady"] for row in proxy.values())
+
+    assert others == {13} == {row["scenarios"] for row in made.values()}
+    assert said(r"p95 of turns are right in (\d+) of 13, p50 and p95 of waits in (\d+) and (\d+);") == [
+        *map(str, others),
+        *(f"{proxy[wait]['near']}" for wait in waits),
+    ]
+    assert said(r"socket runs agree with each other in (\d+) to (\d+) of 13") == [f"{steady[0]}", f"{steady[-1]}"]
+    assert said(r"the simulator is right in (\d+) to (\d+) of 13") == [f"{untold[0]}", f"{untold[-1]}"]
+    assert "**Direct**: all figures are right except one p50 of streams" in BENCH
+    assert {quantity for (way, quantity), row in made.items() if way == "direct" and row["near"] < 13} == {
+        "turn p50, s"
+    }
+
+
+def test_the_sentences_about_forecasts_of_held_out_drawings_are_those_of_their_table() -> None:
+    (made,) = rows("forecast_held_out")
+    drawn = {row["kind"]: row for row in rows("forecast_fresh") if row["fleet"].endswith(" fleets")}
+
+    assert said(r"the bound held for (\d+)% of their starts, and the median error is \*\*(\d+)%\*\*, the target") == [
+        f"{100 * made['held']:.0f}",
+        f"{100 * made['error']:.0f}",
+    ]
+    assert said(r"(\d+) of (\d+) fleets are within 25 %") == [f"{made['good']}", f"{made['far_fleets']}"]
+    assert said(r"drawn ones had 62 % and have (\d+)%, simulated ones 17 and (\d+)%") == [
+        f"{100 * drawn[kind]['error']:.0f}" for kind in ("drawn", "simulated")
+    ]
+    assert said(r"The floor of the drawn fleets is (\d+)%") == [f"{100 * drawn['drawn']['floor']:.0f}"]
+
+
+def test_the_waits_of_several_nodes_are_those_of_their_table() -> None:
+    ratio = median(row["wait_p95_s"] / row["ideal_p95_s"] for row in rows("several"))
+
+    assert said(r"\| four nodes over sockets \| ([\d.]+) \|") == [f"{ratio:.2f}"]
