@@ -130,7 +130,7 @@ RUNS: Final = {
     ),
     "nodes share the slots, whatever becomes of one of them and of the store": (
         'load w { agent human; model "claude-haiku-4-5"; arrive 40/min }\n'
-        "fault store from 20s to 60s\nfault node 2 from 70s to 90s\nfault link 1 from 100s\nrun 2m seed 3 nodes 2",
+        "fault store from 20s to 60s\nfault node 2 from 70s to 90s\nfault link 1 from 100s\nrun 2m seed 6 nodes 2",
         "anthropic.concurrency.max == 2 and w.completed > 70% and w.failed < 10%",
     ),
     "where no node is up, calls fail": (
