@@ -193,8 +193,8 @@ def test_what_is_left_of_an_overloaded_proxy_is_what_was_measured() -> None:
     costs, fates = rows("overload"), rows("overload", 1)
     text = " ".join((ROOT / "hivemind_trio/docs/operating.md").read_text("utf-8").split())
 
-    assert "A refusal takes about a thirtieth of the CPU of a call" in text
-    assert all(1 / 50 < row["ratio"] < 1 / 20 for row in costs)
+    ratios = sorted(row["ratio"] for row in costs)
+    assert f"A refusal takes {100 * ratios[0]:.0f} to {100 * ratios[-1]:.0f} % of the CPU of a call" in text
     assert "four fifths to nine tenths of its capacity are left for calls" in text
     assert all(0.78 < row["goodput_5"] < 0.93 for row in costs)
     assert {row["closed"] + row["waited in vain"] + row["other"] for row in fates} == {0}
