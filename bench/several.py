@@ -130,7 +130,7 @@ class SlotTime:
     held: list[int] = attrs.field(init=False)
     calls: list[int] = attrs.field(init=False)
     seconds: list[tuple[list[float], list[float]]] = attrs.field(init=False, factory=list)
-    """What the nodes had and were due in each second."""
+    """Slots that nodes had and were due in each second."""
     _began_s: float = attrs.field(init=False, default=0.0)
     _seen_s: float = attrs.field(init=False, default=0.0)
 

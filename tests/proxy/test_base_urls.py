@@ -1,4 +1,4 @@
-"""Where calls go behind the base URLs of known providers: the table of the language's reference, tried row by row."""
+"""Targets of calls behind base URLs of known providers, by the table of the language reference."""
 
 from __future__ import annotations
 

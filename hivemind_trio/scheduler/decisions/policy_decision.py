@@ -28,7 +28,7 @@ def decide(books: SchedulerState, call: Call, at_ns: int | None = None) -> Decis
         request = books.sessions.facts(call, books.now_ns)
     if not program.reads_plans:
         return program.decide(request)
-    # Of the provider where it would go before any rule: a rule may send it elsewhere because of the plan.
+    # The plan is that of the provider without any rule: a rule may send the call elsewhere because of it.
     accounts = _plan_pools(books, call)
     if len(accounts) != 1:
         return program.decide(request)  # several keys have no plan
