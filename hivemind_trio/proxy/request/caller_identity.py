@@ -89,12 +89,17 @@ def _presented(headers: Iterable[tuple[bytes, bytes]], query: bytes) -> Iterator
 
 
 def _of_header(name: bytes, value: bytes) -> Credential | None:
-    """Return the credential in a header; None: it has none."""
+    """Return the credential in a header; None: it has none.
+
+    `Authorization: Basic` (RFC 7617) is for a gateway before the provider: no provider reads its key there.
+    """
     lower = name.lower()
     if lower not in CREDENTIAL_HEADERS or not value:
         return None
     if lower == b"authorization":
         scheme, _, rest = value.replace(b"\t", b" ").partition(b" ")
+        if scheme.lower() == b"basic":
+            return None
         value = rest.strip() if scheme.lower() == b"bearer" else value
     return Credential(value)
 

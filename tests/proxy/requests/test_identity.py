@@ -220,6 +220,18 @@ def test_the_credential_that_is_counted_is_what_the_provider_reads_and_all_that_
     assert b"y" not in query.replace(b"key", b"").replace(b"%6bey", b"")
 
 
+@pytest.mark.parametrize("target", [b"/v1/messages", b"/v1/chat/completions"])
+def test_basic_authentication_of_a_gateway_passes_beside_the_credential_and_is_not_counted(target: bytes) -> None:
+    headers = [(b"authorization", b"Basic dXNlcjpwYXNz"), (b"x-api-key", b"own")]
+    both, alone = (RequestHead.of(Agent(target=target, headers=each).scope()) for each in (headers, headers[:1]))
+
+    assert both.credential == Credential(b"own")
+    assert set(headers) <= set(with_key(both, provider("p"), None)[0])
+    assert alone.credential is None
+    assert headers[0] in with_key(alone, provider("p"), None)[0]
+    assert b"authorization" not in dict(with_key(both, provider("p"), "key")[0])
+
+
 async def test_a_policy_s_key_goes_in_their_place(autojump_clock: object) -> None:
     headers = [(b"x-api-key", OWN.encode()), (b"Authorization", b"Bearer also-mine"), (b"Api-Key", b"mine")]
     async with house(KEYED, secrets=SECRETS) as opened:
