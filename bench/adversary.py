@@ -219,6 +219,7 @@ def distribution(found: Sequence[Outcome], ways: Sequence[Way], title: str) -> T
             "over order, if nobody dies": over_order_alive,
             "wasted": sum(result.wasted for result in results) / max(1, len(results)),
             "standstill": max((result.standstill_ns for result in results), default=0) / 1e9,
+            "behind a 200": sum(result.behind for result in results),
             "crashed": sum(bool(result.crashed) for result in results),
         }
         figures.append(row)
@@ -231,6 +232,7 @@ def distribution(found: Sequence[Outcome], ways: Sequence[Way], title: str) -> T
                 " / ".join(_number(value) for value in over_order_alive),
                 f"{row['wasted']:.2f}",
                 f"{row['standstill']:.1f}",
+                str(row["behind a 200"]),
                 str(row["crashed"]),
             ]
         )
@@ -239,7 +241,8 @@ def distribution(found: Sequence[Outcome], ways: Sequence[Way], title: str) -> T
         notes=["Each triple is median / p95 / worst."],
         head=[
             *("way", "dead agents in drawings", "makespan / bound", "makespan / order"),
-            *("the same where nobody dies", "wasted attempts a turn", "longest standstill s", "crashes"),
+            *("the same where nobody dies", "wasted attempts a turn", "longest standstill s"),
+            *("errors behind a 200 of the proxy", "crashes"),
         ],
         rows=rows,
         figures=figures,
@@ -361,6 +364,7 @@ def _figures_of(one: Outcome) -> dict[str, Any]:
                 "wasted": round(result.wasted, 3),
                 "standstill_s": round(result.standstill_ns / 1e9, 2),
                 "refused": result.refused,
+                "behind": result.behind,
                 "crashed": result.crashed,
             }
             for way, result in one.results.items()

@@ -2,7 +2,8 @@
 
 Every way gets the same jobs, the same provider with the same seed and agents with the same client. The client is the
 Anthropic SDK's: 2 retries, 0.5 to 8 s, `retry-after` up to 60 s. An agent repeats a turn whose stream broke, five
-times. `code` alone has a client with 10 retries, like Claude Code's.
+times. `code` alone has a client with 10 retries, like Claude Code's. All calls are streams, so behind the proxy one
+that waits for long gets a 200 and keep-alive events; an error after that is one more way for a stream to break.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Final, Protocol, final
 import attrs
 
 from hivemind_trio.model import Outcome, QuotaReading, Reason, Request, Usage
-from hivemind_trio.policy import Failure, Program
+from hivemind_trio.policy import Failure, Program, Server
 from hivemind_trio.scheduler import (
     AttemptEnded,
     AttemptResult,
@@ -47,8 +48,9 @@ RETRY_AFTER_MAX_NS: Final = 60 * SECOND_NS
 BROKEN_RETRIES: Final = 5
 FIXED: Final = 8
 """Concurrency of the way `fixed`."""
-IN_TIME: Final = 0.9
-"""Share of its client's patience after which the proxy sends a waiting call away."""
+PING_NS: Final = 15 * SECOND_NS
+HEADED_NS: Final = 5 * SECOND_NS
+"""As in `proxy/hold.py`."""
 EVENT_TOKENS: Final = 10
 """Tokens of one event of a stream."""
 EVENTS_MAX: Final = 400_000
@@ -140,6 +142,8 @@ class Result:
     standstill_ns: int
     """Longest time in which calls waited and nothing was in flight."""
     standstill_at_ns: int
+    behind: int
+    """Errors that the proxy sent behind a 200 of its own, as an event of the stream."""
     crashed: str
     """An exception of the scheduler."""
     digest: str
@@ -424,6 +428,7 @@ class World:
     road: Road = attrs.field(init=False)
     attempts: int = attrs.field(init=False, default=0)
     troubles: int = attrs.field(init=False, default=0)
+    behind: int = attrs.field(init=False, default=0)
     waiting: int = attrs.field(init=False, default=0)
     inflight: int = attrs.field(init=False, default=0)
     crashed: str = attrs.field(init=False, default="")
@@ -477,6 +482,7 @@ class World:
             refused=dict(self.refused),
             standstill_ns=self._longest[0],
             standstill_at_ns=self._longest[1],
+            behind=self.behind,
             crashed=self.crashed,
             digest=self._hash.hexdigest(),
             levels=tuple(self._levels),
@@ -766,15 +772,37 @@ def ended_as(end: End, ask: Ask) -> AttemptResult:
 
 @attrs.define(eq=False)
 class _Talk:
-    """One call in the proxy."""
+    """One call in the proxy. What its client hears while it waits, and when, is `proxy/hold.py`'s."""
 
     agent: Agent
-    treatment: Any = None
+    speaks_ns: int
+    """When its client hears of the proxy next."""
+    gives_up_ns: int
+    """When it is sent away, if it waits."""
+    ping_ns: int
     attempt: Attempt | None = None
     end: End | None = None
     alarm: list[Any] | None = None
+    """It is sent away, or its client leaves."""
+    voice: list[Any] | None = None
+    """Its client gets a 200 or a keep-alive event."""
+    heard_ns: int = 0
+    """When its client had a byte last, or began to wait for one."""
+    headed: bool = False
+    """Its client has a 200 of the proxy."""
     granted_ns: int = 0
-    attempts: int = 0
+
+    @classmethod
+    def of(cls, agent: Agent, server: Server) -> _Talk:
+        """A streamed call that arrives now; both dialects have a keep-alive event."""
+        often_ns, now_ns = agent.patience_ns // 2, agent.asked_ns
+        return cls(
+            agent,
+            speaks_ns=now_ns + min(server.silent_ns, often_ns),
+            gives_up_ns=now_ns + server.silent_ns + server.hold_ns,
+            ping_ns=min(PING_NS, often_ns),
+            heard_ns=now_ns,
+        )
 
 
 @final
@@ -796,10 +824,8 @@ class Ours:
         world, ask = self.world, agent.turn.ask
         self._ids += 1
         call_id = CallId(self._ids)
-        talk = self.talks[call_id] = _Talk(agent)
-        server = world.program.server
-        held_ns = min(int(agent.patience_ns * IN_TIME), server.silent_ns + server.hold_ns)
-        tries = max(0, agent.client.known_tries - agent.retried)
+        talk = self.talks[call_id] = _Talk.of(agent, world.program.server)
+        held_ns = talk.gives_up_ns - agent.asked_ns
         call = Call(
             id=call_id,
             request=Request(
@@ -812,11 +838,12 @@ class Ours:
             ),
             caller=agent.job.agent,
             again=ask.key,
-            patience_ns=held_ns * (1 + tries),
+            # Its client does not try again by itself: it will have had its 200.
+            patience_ns=held_ns,
             held_ns=held_ns,
         )
         world.waiting += 1
-        talk.alarm = world.loop.at(agent.asked_ns + held_ns, self._tired, call_id)
+        self._wait(call_id, talk)
         world.say(f"{agent.job.agent} asks: call {call_id}, {ask.key}")
         self._post(CallArrived(call))
 
@@ -875,9 +902,8 @@ class Ours:
 
     def _begin(self, grant: Grant) -> None:
         world, talk = self.world, self.talks[grant.call_id]
-        world.loop.forget(talk.alarm)
+        self._hush(talk)
         world.waiting -= 1
-        talk.treatment, talk.attempts = grant.treatment, grant.attempt
         timeouts = grant.timeouts or world.program.providers["p"].timeouts
         agent = talk.agent
         world.begun()
@@ -896,12 +922,20 @@ class Ours:
             idle_ns=min(timeouts.idle_ns, agent.patience_ns),
             total_ns=timeouts.total_ns,
             # The head of a stream is held, so it is not known yet whether the answer is good (`proxy/attempt.py`).
-            headed=partial(self._headed, grant.call_id, False),
+            headed=partial(self._streams, grant.call_id),
             contented=partial(self._contented, grant.call_id),
         )
-        # A client that has had no content until then leaves, whatever the proxy does.
-        talk.alarm = world.loop.at(agent.asked_ns + agent.patience_ns, talk.attempt.leave)
+        # Nothing is said before the head of the answer, so a client may have heard nothing for too long.
+        talk.alarm = world.loop.at(talk.heard_ns + agent.patience_ns, talk.attempt.leave)
         talk.attempt.begin()
+
+    def _streams(self, call_id: CallId, headers: dict[str, str]) -> None:
+        """A stream has its head, and is held until its first content event."""
+        talk, loop = self.talks[call_id], self.world.loop
+        if not talk.headed:
+            talk.speaks_ns = max(talk.speaks_ns, loop.now_ns + HEADED_NS)
+        talk.voice = loop.at(talk.speaks_ns, self._speak, call_id)
+        self._headed(call_id, False, headers)
 
     def _state(self) -> str:
         (pool,) = self.scheduler.snapshot().pools.values()
@@ -936,7 +970,7 @@ class Ours:
         return headers | {"date": formatdate(EPOCH_S + self.world.loop.now_ns // SECOND_NS, usegmt=True)}
 
     def _contented(self, call_id: CallId) -> None:
-        self.world.loop.forget(self.talks[call_id].alarm)
+        self._hush(self.talks[call_id])
         self._post(ResponseStarted(call_id, (), True))
 
     def _over(self, call_id: CallId, end: End) -> None:
@@ -946,9 +980,9 @@ class Ours:
         if end.answer is not None and end.how is How.REFUSED:
             self._headed(call_id, False, end.answer.headers)
         world.finished(end)
-        world.loop.forget(talk.alarm)
+        self._hush(talk)
         talk.attempt, talk.end = None, end
-        ended = ended_as(end, talk.agent.turn.ask)
+        ended = attrs.evolve(ended_as(end, talk.agent.turn.ask), headed=talk.headed)
         if world.told is not None:
             said = "" if ended.retry_after_ns is None else f", retry-after {ended.retry_after_ns / 1e9:.2f}"
             why = "" if end.answer is None else f" {end.answer.status} (truth: {end.answer.why})"
@@ -956,26 +990,43 @@ class Ours:
             world.say(f"  end {call_id} after {lasted:.2f}: {end.how.value}{why} -> {ended.outcome}{said}")
         if not ended.committed:
             world.waiting += 1
-            held_ns = self._held_ns(talk.agent)
-            talk.alarm = world.loop.at(talk.agent.asked_ns + held_ns, self._tired, call_id)
+            self._wait(call_id, talk)
         self._post(AttemptEnded(call_id, ended))
         if ended.committed:
             self._reply(call_id, client_reply(end))
 
-    def _held_ns(self, agent: Agent) -> int:
-        server = self.world.program.server
-        return min(int(agent.patience_ns * IN_TIME), server.silent_ns + server.hold_ns)
-
     # ---- the client's side ----
+
+    def _wait(self, call_id: CallId, talk: _Talk) -> None:
+        """It is kept alive while it waits, and sent away after a time."""
+        loop = self.world.loop
+        talk.alarm = loop.at(talk.gives_up_ns, self._tired, call_id)
+        talk.voice = loop.at(talk.speaks_ns, self._speak, call_id)
+
+    def _hush(self, talk: _Talk) -> None:
+        """Nobody waits any more, or not for now."""
+        self.world.loop.forget(talk.alarm)
+        self.world.loop.forget(talk.voice)
+        talk.alarm = talk.voice = None
+
+    def _speak(self, call_id: CallId) -> None:
+        """Its client gets a 200 and a keep-alive event."""
+        talk, loop = self.talks[call_id], self.world.loop
+        if not talk.headed:
+            talk.headed = True
+            self.world.say(f"  {call_id} ({talk.agent.turn.ask.key}) gets its 200")
+        if talk.attempt is not None:
+            loop.forget(talk.alarm)  # from now on its client hears something often enough
+            talk.alarm = None
+        talk.heard_ns, talk.speaks_ns = loop.now_ns, loop.now_ns + talk.ping_ns
+        talk.voice = loop.at(talk.speaks_ns, self._speak, call_id)
 
     def _tired(self, call_id: CallId) -> None:
         """It has waited for as long as the proxy holds a call."""
         self.world.waiting -= 1
         self.world.say(f"  held too long: {call_id}; {self._state()}")
-        agent = self.talks[call_id].agent
         self._post(CallCancelled(call_id))
-        del self.talks[call_id]
-        agent.replied(ClientReply(status=429, retry_after_ns=30 * SECOND_NS, why="held too long"))
+        self._reply(call_id, ClientReply(status=429, retry_after_ns=30 * SECOND_NS, why="held too long"))
 
     def _settle(self, call_id: CallId) -> None:
         """The last attempt was the last: its failure is the answer."""
@@ -1012,7 +1063,11 @@ class Ours:
 
     def _reply(self, call_id: CallId, reply: ClientReply) -> None:
         talk = self.talks.pop(call_id)
-        self.world.loop.forget(talk.alarm)
+        self._hush(talk)
+        if talk.headed and not (reply.whole or reply.timed_out or reply.broken):
+            # The status is gone: it is told by an error event, and its SDK does not try again.
+            self.world.behind += 1
+            reply = attrs.evolve(reply, status=200, broken=True)
         talk.agent.replied(reply)
 
 

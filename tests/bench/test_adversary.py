@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import trio
 
 from bench import adversary
 from bench.adversaries import provider as provider
-from bench.adversaries.draw import NAMED, held_out, values_of
+from bench.adversaries.draw import NAMED, held_out, undeclared, values_of
 from bench.adversaries.provider import SECOND_NS
-from bench.adversaries.run import Drawing, Way
+from bench.adversaries.run import Drawing, Way, World
 from bench.adversaries.sockets import over_sockets
+from bench.simulated.worlds import compiled
 from hivemind_trio.model import Api
-from hivemind_trio.scheduler import Command, Event, Scheduler
+from hivemind_trio.scheduler import AttemptEnded, CallId, Command, Event, Grant, Scheduler
 
 
 @pytest.mark.slow
@@ -170,3 +172,33 @@ def test_over_sockets_everything_fails_that_fails_in_virtual_time() -> None:
 
     assert (real.turns, real.dead) == (8, 0)
     assert real.attempts > 8
+
+
+def test_a_stream_that_waits_gets_its_200_and_the_scheduler_is_told_so() -> None:
+    headed: dict[bool, int] = {True: 0, False: 0}
+    waited: dict[CallId, int] = {}
+
+    def observe(now_ns: int, event: Event, commands: Sequence[Command]) -> None:
+        if isinstance(event, AttemptEnded) and (waited_ns := waited.pop(event.call_id, None)) is not None:
+            headed[event.ended.headed] += 1
+            assert event.ended.headed is (waited_ns >= 15 * SECOND_NS)
+        waited.update({one.call_id: one.waited_ns for one in commands if isinstance(one, Grant) and one.attempt == 1})
+
+    drawing = NAMED["rpm-50-resets"]
+    World(drawing, Way.OURS, undeclared(drawing), observe=observe).run(600 * SECOND_NS)
+
+    assert headed[True] > 20
+    assert headed[False] > 20
+
+
+@pytest.mark.parametrize(("wait", "is_behind"), [("silent 1s hold 2s", True), ("silent 3s hold 0s", False)])
+def test_an_error_behind_the_200_of_the_proxy_breaks_the_stream(wait: str, is_behind: bool) -> None:
+    base = 'api anthropic; base "http://there"; concurrency 1'
+    program = compiled(f"server {{ wait {wait} }}\nprovider p {{ {base} }}")
+    lines: list[str] = []
+
+    result = World(small(first_ns=4 * SECOND_NS), Way.OURS, program, told=lines.append).run(600 * SECOND_NS)
+
+    assert any("held too long" in line for line in lines)
+    assert any("gets its 200" in line for line in lines) is is_behind
+    assert (result.behind > 0) is is_behind
