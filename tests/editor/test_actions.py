@@ -73,8 +73,8 @@ MENDED: Final = {
         "rule r { lane a }\n", "HM107", "add `lane a { }`", "rule r { lane a }\n\nlane a { }\n",
     ),
     "a missing setting": (
-        'provider p { base "https://a" }\n', "HM106", "add `api anthropic`",
-        'provider p { api anthropic; base "https://a" }\n',
+        'provider p { base "https://a" }\n', "HM106", "add `api openai`",
+        'provider p { api openai; base "https://a" }\n',
     ),
     "a missing setting, on lines": (
         "budget b {\n  window sliding\n}\n", "HM106", "add `cost $20/day`",

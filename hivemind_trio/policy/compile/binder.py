@@ -12,7 +12,7 @@ from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector
 from hivemind_trio.policy.diagnostics.diagnostic import Fix, Label
 from hivemind_trio.policy.diagnostics.suggest import one_of, suggestion
 from hivemind_trio.policy.language.condition_typing import NUMBERS
-from hivemind_trio.policy.language.synonyms import OPTION_SYNONYMS, in_words, instead_of, per_of_budget
+from hivemind_trio.policy.language.synonyms import OPTION_SYNONYMS, Instead, in_words, instead_of, per_of_budget
 from hivemind_trio.policy.language.values import Reader, Unreadable
 from hivemind_trio.policy.schema import (
     DECLARATIONS,
@@ -46,6 +46,17 @@ from hivemind_trio.policy.syntax.ast import (
 from hivemind_trio.policy.syntax.includes import Closure
 from hivemind_trio.policy.syntax.let_bindings import circles, too_large
 
+from .misplaced import (
+    behind,
+    beside_block,
+    elsewhere,
+    in_wrong_block,
+    needless,
+    other_declaration,
+    statements_of,
+    unknown_word,
+)
+
 RESERVED: Final = {"agent": ("unknown",), "team": ("none",)}
 """Names that have a meaning of their own: a caller that is nobody, and no team."""
 
@@ -54,7 +65,6 @@ ALWAYS: Final = {"lane": "default", "retry": "default"}
 
 ONE: Final = "delete one of them"
 ONE_NAME: Final = "delete one of them, or rename it"
-NEXT: Final = "begin the next statement on a new line, or after a `;`"
 
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 """Pattern of a name that needs no quotes."""
@@ -192,6 +202,8 @@ class _Declarer:
         self.report = report
         self.items: list[tuple[Item, Declaration, str, Span]] = []
         self.first: dict[tuple[str, str], Span] = {}
+        self.owner: Item | None = None
+        """The declaration that is being read."""
         names: dict[str, list[str]] = {}
         lets: dict[str, Expr] = {}
         self.all = SymbolTable(report, Reader(report, names, _plain(lets), folder=self._folder), lets, {})
@@ -218,7 +230,7 @@ class _Declarer:
             case Item(head=head):
                 declaration = DECLARATIONS.get(head.text)
                 if declaration is None:
-                    self._unknown_declaration(head)
+                    self._unknown_declaration(statement)
                 else:
                     self._note_declaration(statement, head.text, declaration)
 
@@ -287,8 +299,8 @@ class _Declarer:
             span = first.span
             if quoted and isinstance(first, Name):
                 put = f'"{first.text}"'
-            elif isinstance(first, String) and _WORD.fullmatch(first.value):
-                put = first.value
+            elif isinstance(first, String) and _WORD.fullmatch(slug := re.sub(r"[^A-Za-z0-9_-]+", "-", first.value)):
+                put = slug.strip("-")
             help_ = f"write `{put}`" if put is not None else help_
         elif first is not None:
             span = first.span
@@ -300,9 +312,15 @@ class _Declarer:
         shape = "hmp 1" if kind == "hmp" else 'include "common/*.hmp"'
         wanted = Quantity if kind == "hmp" else String
         if len(item.args) != 1 or not isinstance(item.args[0], wanted) or item.block or item.when:
-            self.report.add("HM112", f"expected `{shape}`", item.span)
+            put = shape if kind == "hmp" and not item.block else None
+            help_ = f"write `{put}`" if put is not None else ""
+            if kind == "include" and item.args and not item.block and not item.when:
+                path = self.report.text(item.args[0].span.to(item.args[-1].span)).replace('"', "")
+                help_ = f'the name of a file has quotes: `include "{path}"`'
+            self.report.add("HM112", f"expected `{shape}`", item.span, help=help_, replacement=put)
 
-    def _unknown_declaration(self, head: Name) -> None:
+    def _unknown_declaration(self, item: Item) -> None:
+        head = item.head
         homes = [kind for kind, declaration in DECLARATIONS.items() if head.text in declaration.settings]
         if homes:
             self.report.add(
@@ -310,6 +328,8 @@ class _Declarer:
             )
         elif head.text in TEST_STATEMENTS:
             self.report.add("HM103", f"`{head.text}` is not allowed here", head.span, help="it belongs in `test`")
+        elif (known := other_declaration(item, self.report.sources[head.span.source].text)) is not None:
+            self._report_misplaced("HM101", f"unknown declaration `{head.text}`", known)
         else:
             hint = ""
             settings = {name for declaration in DECLARATIONS.values() for name in declaration.settings}
@@ -349,16 +369,23 @@ class _Declarer:
         rest = item.args[1:] if declaration.naming is not Naming.NOTHING else item.args
         rest = self._take_links(declared, declaration, rest)
         slots = dict(declaration.options)
-        declared.options = self._options(kind, item, rest, slots)
+        settings = DEFAULTED[name] if kind == "defaults" else declaration.settings
+        self.owner = item
+        misplaced: frozenset[str] = frozenset()
+        source = self.report.sources[item.span.source].text
+        if (known := beside_block(item, rest, declaration, settings, self.all.reader.names, source)) is not None:
+            self._report_misplaced("HM112", f"`{kind}` takes no `{self.report.text(known.span)}` here", known)
+            self._mention(rest)
+            rest, misplaced = (), frozenset(settings)
+        declared.options = self._options(kind, rest, slots, {})
         if item.when is not None and not declaration.when:
             self.report.add("HM103", f"`{kind}` takes no `when`", item.when.span, help="delete the `when`")
         if kind == "test":
             self.all.tests.append(declared)
             return
-        settings = DEFAULTED[name] if kind == "defaults" else declaration.settings
         declared.settings = self._block(item.block, settings, kind if kind != "defaults" else name)
         written = {one.head.text for one in item.block.statements if isinstance(one, Item)} if item.block else set()
-        declared.unread = frozenset(written - declared.settings.keys())
+        declared.unread = frozenset(written - declared.settings.keys()) | misplaced
         if kind == "defaults":
             declared.kind = name
             self.all.defaults[name] = declared
@@ -466,7 +493,7 @@ class _Declarer:
             if setting is None:
                 self._unknown_setting(statement, block, settings, owner)
                 continue
-            given = self._setting(statement, setting)
+            given = self._setting(statement, setting, settings)
             if given is None:
                 continue
             same = read.setdefault(given.name, [])
@@ -484,14 +511,18 @@ class _Declarer:
     def _unknown_setting(self, item: Item, block: Block | None, settings: Mapping[str, Setting], owner: str) -> None:
         head = item.head
         self._mention(item.args)
-        if (known := instead_of(item, block, settings, owner, self.report.text)) is not None:
-            self.report.add(
-                "HM102",
-                f"`{owner}` has no setting `{head.text}`",
-                known.span,
-                help=known.help,
-                replacement=known.replacement,
-            )
+        source = self.report.sources[head.span.source].text
+        outer = self.owner if self.owner is not None and self.owner.block is block else None
+        known = (
+            instead_of(item, settings, owner, self.report.text)
+            or elsewhere(item, outer, self.all.reader.names, source)
+            or in_wrong_block(item, block, settings, outer, source)
+        )
+        if known is not None:
+            self._report_misplaced("HM102", f"`{owner}` has no setting `{head.text}`", known)
+            return
+        if (help_ := unknown_word(head.text)) is not None:
+            self.report.add("HM102", f"`{owner}` has no setting `{head.text}`", head.span, help=help_)
             return
         homes = [
             kind for kind, declaration in DECLARATIONS.items() if head.text in declaration.settings and kind != owner
@@ -508,19 +539,35 @@ class _Declarer:
         else:
             self.report.unknown("HM102", f"`{owner}` has no setting", head.text, head.span, list(settings))
 
-    def _setting(self, item: Item, setting: Setting) -> SettingValue | None:
+    def _report_misplaced(self, code: str, message: str, known: Instead) -> None:
+        fix = known.fix or Fix.replacing(known.span, known.replacement)
+        self.report.add(code, message, known.span, help=known.help, fix=fix)
+
+    def _setting(self, item: Item, setting: Setting, siblings: Mapping[str, Setting]) -> SettingValue | None:
         """One setting, read; None after reporting why it could not be."""
         name = item.head.text
         args: list[Any] = []
         rest = list(item.args)
         ok = True
+        source = self.report.sources[item.span.source].text
+        if (known := needless(item, setting, source)) is not None:
+            what = f"expected {setting.args[0].shown()}, found `{self.report.text(known.span)}`"
+            self._report_misplaced("HM201", what, known)
+            return None
+        if setting.args and not (item.args and isinstance(item.args[0], Name)):
+            known = elsewhere(item, self.owner, self.all.reader.names, source)
+            if known is not None:
+                self._report_misplaced("HM112", f"`{name}` needs {setting.args[0].shown()}", known)
+                return None
         for slot in setting.args:
             if not rest or (isinstance(rest[0], Name) and rest[0].text in setting.options):
                 if slot.optional:
                     continue
                 self.report.add("HM112", f"`{name}` needs {slot.shown()}", item.head.span)
                 return None
-            if (known := in_words(rest, slot, self.report.text)) is not None:
+            if slot.optional and self._begins_block(rest[0], setting):
+                continue
+            if (known := in_words(rest, slot, self.report.text, options=setting.options)) is not None:
                 what = f"expected {slot.shown()}, found `{self.report.text(known.span)}`"
                 self.report.add("HM201", what, known.span, help=known.help, replacement=known.replacement)
                 rest = [value for value in rest if value.span.start >= known.span.end]
@@ -535,7 +582,7 @@ class _Declarer:
         if (known := per_of_budget(rest, setting)) is not None:
             self.report.add("HM112", f"`{name}` takes no `per`", known.span, help=known.help)
             rest = []
-        options = self._options(name, item, tuple(rest), setting.options)
+        options = self._options(name, tuple(rest), setting.options, siblings)
         if item.when is not None and not setting.when:
             self.report.add(
                 "HM103", f"`{name}` takes no `when`", item.when.span, help="a condition belongs to a `rule`"
@@ -563,57 +610,35 @@ class _Declarer:
         names = [value.text for value in values if isinstance(value, Name)]
         self.all.reader.used.update((kind, name) for kind in ("let", *DECLARATIONS) for name in names)
 
+    def _begins_block(self, value: Value, setting: Setting) -> bool:
+        """Return True if a word is a setting of the block that is missing."""
+        return setting.block is not None and isinstance(value, Name) and value.text in setting.block
+
     def _lacks_braces(self, item: Item, rest: list[Value], setting: Setting) -> bool:
         """Report settings of a block that stand there without its braces: `at 80% warn`."""
         if not rest or setting.block is None or item.block is not None or item.when is not None:
             return False
         if not isinstance(rest[0], Name) or rest[0].text not in setting.block:
             return False
-        written: list[str] = []
-        left = 0  # values that the last one still takes
-        for value in rest:
-            begins = isinstance(value, Name) and value.text in setting.block and not left
-            text = self.report.text(value.span)
-            written.append(f"; {text}" if begins and written else text)
-            left = len(setting.block[text].args) if begins else max(0, left - 1)
-        put = f"{{ {' '.join(written).replace(' ;', ';')} }}"
+        body = "; ".join(statements_of(rest, setting.block, lambda one: self.report.text(one.span)))
+        put = f"{{ {body} }}"
         self._mention(rest)
         span = rest[0].span.to(rest[-1].span)
         message = f"`{item.head.text}` takes `{rest[0].text}` in a block"
         self.report.add("HM112", message, span, help=f"write `{put}`", replacement=put)
         return True
 
-    def _options(self, owner: str, item: Item, rest: tuple[Value, ...], slots: Mapping[str, Slot]) -> dict[str, Any]:
+    def _options(
+        self, owner: str, rest: tuple[Value, ...], slots: Mapping[str, Slot], siblings: Mapping[str, Setting]
+    ) -> dict[str, Any]:
         """`option value` pairs."""
         read: dict[str, Any] = {}
         values = list(rest)
         while values:
             word = values.pop(0)
-            if not isinstance(word, Name):
-                if slots:
-                    self.report.add("HM112", f"`{owner}` expects one of {one_of(slots)} here", word.span)
-                    continue
-                self.report.add("HM112", f"`{owner}` takes no further argument", word.span, help=NEXT)
-                break
-            slot = slots.get(word.text)
-            if slot is None:
-                if slots:
-                    meant = OPTION_SYNONYMS.get(word.text.lower(), "")
-                    self.report.unknown(
-                        "HM112",
-                        f"`{owner}` has no option",
-                        word.text,
-                        word.span,
-                        list(slots),
-                        hint=f"write `{meant}`" if meant in slots else "",
-                        fix=Fix.replacing(word.span, meant) if meant in slots else None,
-                    )
-                else:
-                    self.report.add("HM112", f"`{owner}` takes no further argument", word.span, help=NEXT)
-                if not slots:
-                    break  # whatever follows is of the same mistake
-                if values and not (isinstance(values[0], Name) and values[0].text in slots):
-                    values.pop(0)
+            slot = slots.get(word.text) if isinstance(word, Name) else None
+            if slot is None or not isinstance(word, Name):
+                values = self._no_option(owner, [word, *values], slots, siblings)
                 continue
             if word.text in read:
                 self.report.add("HM105", f"`{word.text}` is set twice", word.span, help=ONE)
@@ -621,12 +646,43 @@ class _Declarer:
                 read[word.text] = True
             elif not values:
                 self.report.add("HM112", f"`{word.text}` needs {slot.shown()}", word.span)
+            elif (known := in_words(values, slot, self.report.text)) is not None:
+                what = f"expected {slot.shown()}, found `{self.report.text(known.span)}`"
+                self._report_misplaced("HM201", what, known)
+                values = [value for value in values if value.span.start >= known.span.end]
             else:
                 try:
                     read[word.text] = self.all.reader.read(values.pop(0), slot)
                 except Unreadable:
                     continue
         return read
+
+    def _no_option(
+        self, owner: str, values: list[Value], slots: Mapping[str, Slot], siblings: Mapping[str, Setting]
+    ) -> list[Value]:
+        """Report a value that is no option; return those behind it."""
+        word, *rest = values
+        source = self.report.sources[word.span.source].text
+        if isinstance(word, Name) and slots and word.text not in siblings:
+            meant = OPTION_SYNONYMS.get(word.text.lower(), "")
+            if meant not in slots and len(slots) == 1 and word.text in ("per", "each", "in", "for"):
+                (meant,) = slots
+            self.report.unknown(
+                "HM112",
+                f"`{owner}` has no option",
+                word.text,
+                word.span,
+                list(slots),
+                hint=f"write `{meant}`" if meant in slots else "",
+                fix=Fix.replacing(word.span, meant) if meant in slots else None,
+            )
+            return rest[1:] if rest and not (isinstance(rest[0], Name) and rest[0].text in slots) else rest
+        known = behind(values, siblings, slots, source)
+        if not isinstance(word, Name) and slots:
+            self._report_misplaced("HM112", f"`{owner}` expects one of {one_of(slots)} here", known)
+            return rest
+        self._report_misplaced("HM112", f"`{owner}` takes no further argument", known)
+        return []
 
     def _folder(self, span: Span) -> str:
         folder, slash, _ = self.closure.paths[span.source].rpartition("/")

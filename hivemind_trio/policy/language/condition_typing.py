@@ -17,8 +17,10 @@ from hivemind_trio.policy.diagnostics.diagnostic import Fix, Label, Severity
 from hivemind_trio.policy.diagnostics.suggest import suggestion
 from hivemind_trio.policy.source.edits import Edit, addition, swapped
 from hivemind_trio.policy.source.span import Span
+from hivemind_trio.policy.source.string_literals import quote
 from hivemind_trio.policy.syntax.ast import (
     And,
+    CallValue,
     Clock,
     Compare,
     Contains,
@@ -35,6 +37,7 @@ from hivemind_trio.policy.syntax.ast import (
 from .dates import as_date, is_some_day
 from .globs import is_glob
 from .list_prices import BUILT_IN_PRICES
+from .meant import NO, YES, field_meant, method_meant
 from .units import UnitError, as_clock, clock_minutes, count, duration_ns, money_microusd, ratio, share
 from .values import declared_as
 
@@ -233,6 +236,8 @@ class Typer:
         None after reporting why it is not one. Both sides of an `and` are read.
         """
         match expr:
+            case Or() if self._alternatives(expr):
+                return None
             case And(items=items) | Or(items=items):
                 read = [self.condition(item) for item in items]
                 if any(item is None for item in read):
@@ -295,15 +300,46 @@ class Typer:
                 return Flag(field.name)
             case Compare():
                 return self._compare(expr)
+            case Contains(left=String(value=part), right=Name() as right, negated=negated) if self._is_text(right):
+                put = f"{'not ' if negated else ''}{right.text} ~ {quote(f'*{part}*')}"
+                self._write("a field must be on the left", expr, put)
+                raise _Wrong
             case Contains(left=left, right=right, negated=negated):
                 field = self._field(left)
                 member = self._member(field, right, expr)
                 return Negation(member) if negated else member
+            case CallValue() if (condition := method_meant(expr)) is not None:
+                self._write("this is not a condition", expr, condition, code="HM211")
+                raise _Wrong
             case _:
                 self.report.add(
                     "HM211", "this is not a condition", expr.span, help='compare a field with it: `model == "..."`'
                 )
                 raise _Wrong
+
+    def _write(self, what: str, expr: Expr, put: str, *, code: str = "HM212") -> None:
+        """Report an expression that is to be written in another way."""
+        self.report.add(code, what, expr.span, help=f"write `{put}`", replacement=put)
+
+    def _is_text(self, expr: Name) -> bool:
+        field = self.fields.get(expr.text) or self._open_field(expr.text)
+        return field is not None and field.kind is Kind.TEXT
+
+    def _alternatives(self, expr: Or) -> bool:
+        """Report `agent == ci or cd`, whose sides are values of one field; False if it is something else."""
+        first, *others = expr.items
+        if not isinstance(first, Compare) or first.op not in ("==", "~") or not self._is_field(first.left):
+            return False
+        if not isinstance(first.right, (Name, String, Quantity)) or any(self._is_field(one) for one in others):
+            return False
+        if not all(isinstance(one, (Name, String, Quantity)) for one in others):
+            return False
+        if any(isinstance(one, Name) and one.text in self.lets for one in others):
+            return False
+        items = ", ".join(self._text(one) for one in (first.right, *others))
+        put = f"{self._text(first.left)} {'in' if first.op == '==' else '~'} [{items}]"
+        self._write("each side of `or` is a condition", expr, put)
+        return True
 
     def _compare(self, expr: Compare) -> Condition:
         left, right, op = expr.left, expr.right, expr.op
@@ -367,8 +403,11 @@ class Typer:
         right = expr.right
         if expr.op not in ("==", "!=") or not (isinstance(right, Name) and right.text in ("true", "false")):
             put = None
-            if isinstance(right, Quantity) and right.text in ("0", "1") and expr.op in ("==", "!="):
-                put = field.name if (right.text == "1") == (expr.op == "==") else f"not {field.name}"
+            said = (
+                right.text if isinstance(right, (Name, Quantity)) else right.value if isinstance(right, String) else ""
+            )
+            if said.lower() in (*YES, *NO, "0", "1") and expr.op in ("==", "!="):
+                put = field.name if (said.lower() in (*YES, "1")) == (expr.op == "==") else f"not {field.name}"
             help_ = f"write `{field.name}` or `not {field.name}`" if put is None else f"write `{put}`"
             choices = Fix.choosing(expr.span, [field.name, f"not {field.name}"] if put is None else [])
             what = f"`{field.name}` is a flag"
@@ -539,7 +578,8 @@ class Typer:
                 return ratio(text)
             case Kind.SHARE, Quantity(text=text):
                 return share(text)
-        day = WEEKDAYS.get(expr.text.lower()[:3]) if field.name == "weekday" and isinstance(expr, Name) else None
+        word = expr.text if isinstance(expr, Name) else expr.value if isinstance(expr, String) else ""
+        day = WEEKDAYS.get(word.lower()[:3]) if field.name == "weekday" else None
         help_ = f"write `{day}`: 1 is Monday" if day is not None else ""
         what = f"`{field.name}` is {_a(field)}, but this is not"
         self.report.add("HM212", what, expr.span, help=help_, replacement=None if day is None else str(day))
@@ -580,7 +620,8 @@ class Typer:
 
     def _field(self, expr: Expr) -> Field:
         if not isinstance(expr, Name):
-            self.report.add("HM212", "a field must be on the left", expr.span, help='`model == "..."`')
+            help_ = 'begin with a field: `model == "..."`'
+            self.report.add("HM212", "a field must be on the left", expr.span, help=help_)
             raise _Wrong
         field = self.fields.get(expr.text) or self._open_field(expr.text) or self.dynamic(expr.text)
         if field is None and self.of_request and expr.text in LATE:
@@ -590,6 +631,12 @@ class Typer:
             )
             raise _Wrong
         if field is None:
+            put = field_meant(expr.text)
+            meant = put.partition(" ")[0] if put is not None else ""
+            if meant in self.fields or self._open_field(meant) is not None:
+                what = f"unknown field `{expr.text}`"
+                self.report.add("HM213", what, expr.span, help=f"write `{put}`", replacement=put)
+                raise _Wrong
             known = [*self.fields, *self.dynamic_names, *(("header.NAME", "meta.NAME") if self.of_request else ())]
             self.report.unknown("HM213", "unknown field", expr.text, expr.span, known)
             raise _Wrong

@@ -53,7 +53,7 @@ _DURATION_SLIPS: Final = {
     "hr": "h", "hrs": "h", "hour": "h", "hours": "h", "H": "h",
     "day": "d", "days": "d", "D": "d", "week": "w", "weeks": "w", "msec": "ms", "MS": "ms",
 }  # fmt: skip
-_COUNT_SLIPS: Final = {"K": "k", "m": "M", "g": "G", "B": "G", "b": "G", "mil": "M"}
+_COUNT_SLIPS: Final = {"K": "k", "m": "M", "g": "G", "B": "G", "b": "G", "mil": "M", "million": "M", "thousand": "k"}
 _SIZE_SLIPS: Final = {
     "b": "B", "k": "kB", "K": "kB", "kb": "kB", "KB": "kB", "m": "MB", "M": "MB", "mb": "MB", "Mb": "MB",
     "g": "GB", "G": "GB", "gb": "GB", "kib": "KiB", "kiB": "KiB", "mib": "MiB", "miB": "MiB", "gib": "GiB",
@@ -67,6 +67,8 @@ _WINDOW_SLIPS: Final = {
 QUANTITY: Final = re.compile(r"(\$?)([0-9][0-9_]*(?:\.[0-9]+)?)(.*)", re.DOTALL)
 """Dollar sign, number, unit."""
 _CLOCK: Final = re.compile(r"([0-9]{1,2})(?::([0-9]{1,2})(?::00)?)?", re.ASCII)
+_HALF: Final = re.compile(r"(1[0-2]|[1-9])([ap])m", re.ASCII | re.IGNORECASE)
+"""Hour of a half of the day: `9am`."""
 _PART: Final = re.compile(r"([0-9]+)([A-Za-z%]+)")
 
 
@@ -209,6 +211,8 @@ def clock_minutes(text: str) -> int:
 
 def as_clock(text: str) -> str | None:
     """Return the time of day that another text means: `8` is `08:00`; None if it means none."""
+    if (half := _HALF.fullmatch(text)) is not None:
+        return f"{int(half[1]) % 12 + 12 * (half[2].lower() == 'p'):02}:00"
     found = _CLOCK.fullmatch(text)
     if found is None or int(found[1]) > 23 or int(found[2] or 0) > 59:
         return None
@@ -247,9 +251,15 @@ def price_per(text: str) -> int:
     )
 
 
-def window_of(word: str) -> str | None:
-    """Return the window of a rate that a word means: `minute` is `min`."""
-    return word if word in WINDOWS else _WINDOW_SLIPS.get(word)
+def window_of(word: str, *, of_budget: bool = False) -> str | None:
+    """Return the window of a rate that a word means: `minute` is `min`.
+
+    Args:
+        of_budget: Weeks and months are windows, too.
+    """
+    windows = ALLOWANCE_WINDOWS if of_budget else WINDOWS
+    meant = word if word in windows else _WINDOW_SLIPS.get(word)
+    return meant if meant in windows else None
 
 
 def with_unit(number: str, unit: str, type_: Type) -> str | None:

@@ -25,9 +25,21 @@ from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.ast import CallValue, Clock, ListValue, Name, Quantity, RangeValue, Rate, String, Value
 
 from .dates import as_date
+from .meant import (
+    NO,
+    abbreviated_rate,
+    called_variable,
+    meant,
+    plain_rate,
+    status_class,
+    variable,
+    whole_rate,
+    word_meant,
+)
 from .time_zones import TIME_ZONES
 from .units import (
     ALLOWANCE_WINDOWS,
+    DURATIONS,
     MONTH,
     UnitError,
     as_clock,
@@ -48,13 +60,10 @@ BUILT_IN: Final = frozenset({("lane", "default"), ("retry", "default")})
 
 _KEY: Final = re.compile(r"\bkey\s+$")
 _IN_ACCOUNT: Final = re.compile(r"\baccount\s+\S+\s*\{[^{}]*$")
-_VARIABLE: Final = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
-"""A variable as a shell has it."""
-
 CHOICES_MAX: Final = 6
 """Names that an editor offers for one that is not declared."""
 
-_NAMED: Final = re.compile(r"(?:env\.)?([A-Za-z_][A-Za-z0-9_-]*)")
+_NAMED: Final = re.compile(r"(?:(?:process\.|os\.)?env(?:iron)?\.)?([A-Za-z_][A-Za-z0-9_-]*)")
 """A variable without `env()` around its name."""
 
 _UNQUOTED: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -75,6 +84,9 @@ HOPELESS: Final = frozenset({400, 401, 403, 404, 413, 422})
 """Statuses that say of the request what no repetition changes."""
 
 
+_PORTS: Final = {Type.ADDRESS_OR_OFF: 9464, Type.CONTROL_ADDRESS: 8788}
+"""Type of an address -> its usual port, where it is not that for agents."""
+
 _BODIES: Final = {
     "provider": 'api anthropic; base "https://llm.internal.example"',
     "budget": "cost $10/day",
@@ -84,7 +96,7 @@ _BODIES: Final = {
 
 def declared_as(kind: str, name: str) -> str:
     """Return the shortest declaration of that name."""
-    body = _BODIES.get(kind, "")
+    body = "attempts 1" if kind == "retry" and name.lower() in NO else _BODIES.get(kind, "")
     return f"{kind} {name} {{ {body} }}" if body else f"{kind} {name} {{ }}"
 
 
@@ -163,7 +175,7 @@ class Reader:
     def _count(self, value: Value, slot: Slot) -> int:
         number = count(self._quantity(value, slot))
         if number < slot.least:
-            raise self._out_of_range(value, f"must be at least {slot.least}")
+            raise self._out_of_range(value, f"must be at least {slot.least}", slot.least)
         return number
 
     def _count_or_auto(self, value: Value, slot: Slot) -> int | None:
@@ -205,7 +217,8 @@ class Reader:
 
     def _concurrency(self, value: Value, slot: Slot) -> tuple[int, int]:
         if isinstance(value, RangeValue):
-            low, high = (self._count(bound, Slot(Type.COUNT, least=1)) for bound in (value.low, value.high))
+            self._check_bounds(value)
+            low, high = (self.read(bound, Slot(Type.COUNT, least=1)) for bound in (value.low, value.high))
             self._check_range(value, low, high)
             return low, high
         number = self._count(value, attrs.evolve(slot, least=1))
@@ -214,21 +227,40 @@ class Reader:
     def _backoff(self, value: Value, slot: Slot) -> tuple[int, int]:
         if not isinstance(value, RangeValue):
             raise self._wrong(value, slot)
-        low, high = (self._duration(bound, Slot(Type.DURATION)) for bound in (value.low, value.high))
+        self._check_bounds(value)
+        low, high = (self.read(bound, Slot(Type.DURATION)) for bound in (value.low, value.high))
         self._check_range(value, low, high)
         return low, high
 
     def _count_rate(self, value: Value, slot: Slot) -> RateOf:
         rate = self._rate(value, slot)
-        return RateOf(count(rate.amount.text), self._window(rate))
+        return RateOf(self._amount(rate), self._window(rate))
 
     def _count_allowance(self, value: Value, slot: Slot) -> RateOf:
         rate = self._rate(value, slot)
-        return self._allowance(count(rate.amount.text), rate)
+        return self._allowance(self._amount(rate), rate)
 
     def _money_allowance(self, value: Value, slot: Slot) -> RateOf:
         rate = self._rate(value, slot)
         return self._allowance(self._in(rate.amount, money_microusd), rate)
+
+    def _amount(self, rate: Rate) -> int:
+        """Return the number of a rate; what is less than one in its window, or no whole number, has a longer one."""
+        if (put := plain_rate(rate)) is not None:
+            what = f"`{rate.amount.text}` is not a count"
+            self.report.add("HM202", what, rate.span, help=f"write `{put}`", replacement=put)
+            raise Unreadable
+        if (put := whole_rate(rate)) is not None:
+            self.report.add(
+                "HM207",
+                f"`{rate.amount.text}` is not a whole number",
+                rate.span,
+                help=f"write `{put}`: the same rate over a longer window",
+                replacement=put,
+                is_safe_fix=False,
+            )
+            raise Unreadable
+        return self._in(rate.amount, count)
 
     def _allowance(self, amount: int, rate: Rate) -> RateOf:
         quantity = isinstance(rate.per, Quantity)
@@ -261,7 +293,11 @@ class Reader:
         if not isinstance(value, Name):
             raise self._wrong(value, slot)
         if value.text not in slot.words:
-            self.report.unknown("HM214", "unknown value", value.text, value.span, list(slot.words))
+            if (put := word_meant(value.text, slot)) is not None:
+                what = f"unknown value `{value.text}`"
+                self.report.add("HM214", what, value.span, help=f"write `{put}`", replacement=put, is_safe_fix=False)
+            else:
+                self.report.unknown("HM214", "unknown value", value.text, value.span, list(slot.words))
             raise Unreadable
         return value.text
 
@@ -345,8 +381,7 @@ class Reader:
         match value:
             case String(value=text):
                 if not any(find_keys(text)):  # which is reported wherever it stands
-                    named = _VARIABLE.fullmatch(text)
-                    put = f"env({named[1] or named[2]})" if named is not None else None
+                    put = variable(text)
                     self.report.add(
                         "HM208",
                         "this secret is written in the policy",
@@ -374,7 +409,11 @@ class Reader:
                 self.report.add("HM112", f"`{word}` takes {what}", value.span, help=help_, replacement=put)
                 raise Unreadable
             case CallValue(name=Name(text=word, span=span)):
-                self.report.unknown("HM112", "unknown function", word, span, ["env", "file"])
+                if (put := called_variable(value)) is not None:
+                    what = f"unknown function `{word}`"
+                    self.report.add("HM112", what, value.span, help=f"write `{put}`", replacement=put)
+                else:
+                    self.report.unknown("HM112", "unknown function", word, span, ["env", "file"])
                 raise Unreadable
             case _:
                 raise self._wrong(value, slot)
@@ -390,9 +429,13 @@ class Reader:
         text = self._text(value, slot)
         problem = url_problem(text)
         if problem:
-            self.report.add(
-                "HM217", f"`{text}` is not a base URL: {problem}", value.span, help='write `"https://host/path"`'
-            )
+            scheme = "http" if is_loopback(text.partition("/")[0].partition(":")[0]) else "https"
+            put = f'"{scheme}://{text}"' if "://" not in text and "." in text else None
+            if url_problem(f"{scheme}://{text}"):
+                put = None
+            shown = put or '"https://host/path"'
+            what = f"`{text}` is not a base URL: {problem}"
+            self.report.add("HM217", what, value.span, help=f"write `{shown}`", replacement=put, is_safe_fix=False)
             raise Unreadable
         return text.rstrip("/")
 
@@ -416,6 +459,12 @@ class Reader:
     def _address(self, value: Value, slot: Slot) -> tuple[str, int]:
         text = self._text(value, slot)
         address = parse_address(text)
+        usual = _PORTS.get(slot.type, 8787)
+        if address is None and not text.isdecimal() and parse_address(f"{text}:{usual}") is not None:
+            put = f'"{text}:{usual}"'
+            what = "this is not an address to listen on"
+            self.report.add("HM217", what, value.span, help=f"write `{put}`", replacement=put, is_safe_fix=False)
+            raise Unreadable
         if address is None:
             port = text.removeprefix(":") if text.removeprefix(":").isdecimal() else "8787"
             shown = tuple(f'"{host}:{port}"' for host in ("127.0.0.1", "[::1]"))
@@ -535,7 +584,12 @@ class Reader:
                 case Name(text=text) if text in FAILURES:
                     signals.append(text)
                 case Name(text=text):
-                    self.report.unknown("HM214", "unknown failure", text, item.span, list(FAILURES))
+                    put = meant(item, slot)
+                    if put is not None and not (isinstance(value, ListValue) and put.startswith("[")):
+                        what = f"unknown failure `{text}`"
+                        self.report.add("HM214", what, item.span, help=f"write `{put}`", replacement=put)
+                    else:
+                        self.report.unknown("HM214", "unknown failure", text, item.span, list(FAILURES))
                 case RangeValue(low=Quantity(text=low), high=Quantity(text=high)) if low.isdigit() and high.isdigit():
                     self._check_range(item, count(low), count(high))
                     signals.append(self._statuses(item, count(low), count(high)))
@@ -550,6 +604,7 @@ class Reader:
     def _error_type(self, value: String, text: str) -> ErrorType:
         """Return an error type; one that is a status or a failure is meant as such."""
         plain = text if text in FAILURES or (text.isdigit() and len(text) == 3 and text[0] in "45") else None
+        plain = plain or status_class(text)
         if plain is not None:
             self.report.warn(
                 "HM218",
@@ -627,6 +682,18 @@ class Reader:
             raise self._wrong(value, slot)
         return items
 
+    def _check_bounds(self, value: RangeValue) -> None:
+        """Report a bound without the unit that the other bound has: `1..20s`."""
+        low, high = value.low, value.high
+        for bound, other in ((low, high), (high, low)):
+            if not (isinstance(bound, Quantity) and isinstance(other, Quantity)) or not bound.text.isdecimal():
+                continue
+            unit = other.text.lstrip("0123456789_.")
+            if unit in DURATIONS:
+                put = f"{bound.text}{unit}"
+                self.report.add("HM203", "a duration needs a unit", bound.span, help=f"write `{put}`", replacement=put)
+                raise Unreadable
+
     def _check_range(self, value: Value, low: int, high: int) -> None:
         if low > high:
             put = swapped(self.report.text(value.span))
@@ -634,29 +701,36 @@ class Reader:
             self.report.add("HM206", "this range is empty", value.span, help=help_, replacement=put)
             raise Unreadable
 
-    def _out_of_range(self, value: Value, why: str) -> Unreadable:
-        self.report.add("HM205", f"{self._shown(value)} is out of range", value.span, note=why)
+    def _out_of_range(self, value: Value, why: str, least: int = 0) -> Unreadable:
+        put = str(least) if least else None
+        help_ = f"write `{put}` or more" if put is not None else ""
+        what = f"{self._shown(value)} is out of range"
+        self.report.add("HM205", what, value.span, note=why, help=help_, replacement=put, is_safe_fix=False)
         return Unreadable()
 
     def _wrong(self, value: Value, slot: Slot) -> Unreadable:
-        help_, put = "", None
+        put = meant(value, slot)
+        help_ = f"write `{put}`" if put is not None else ""
         match slot.type, value:
-            case Type.REF | Type.WORD, String(value=text) if _UNQUOTED.fullmatch(text):
-                put = text
+            case Type.REF | Type.REFS | Type.WORD, String() if put is not None:
                 help_ = f"write `{put}`: a name has no quotes"
             case Type.REF, Quantity():
                 help_ = f"declare one, `{declared_as(slot.words[0], 'NAME')}`, and write its name"
-            case Type.ADDRESS | Type.ADDRESS_OR_OFF | Type.CONTROL_ADDRESS, Quantity(text=text) if text.isdecimal():
-                put = f'"127.0.0.1:{text}"'
-                help_ = f"write `{put}`"
+            case Type.PRIORITY, Name(text="high" | "highest" | "low" | "lowest" | "normal" | "medium" as level):
+                put = {"high": "75", "highest": "100", "normal": "50", "medium": "50"}.get(level, "0")
+                help_ = f"write `{put}`: a priority is a number up to 100, and the higher is dispatched first"
+            case Type.BACKOFF, Quantity():
+                help_ = f"write `{put}`, or a higher second bound"
             case Type.CLOCK, (Quantity(text=text) | String(value=text)) if (clock := as_clock(text)) is not None:
                 put = clock
                 help_ = f"write `{put}`"
             case Type.COUNT_RATE | Type.COUNT_ALLOWANCE | Type.MONEY_ALLOWANCE, Quantity(text=text):
-                put = f"{text}/{'min' if slot.type is Type.COUNT_RATE else 'day'}"
+                put = abbreviated_rate(text) or f"{text}/{'min' if slot.type is Type.COUNT_RATE else 'day'}"
+                put = f"${put}" if slot.type is Type.MONEY_ALLOWANCE and not put.startswith("$") else put
                 help_ = f"write `{put}`, or another window"
         found = f"expected {slot.shown()}, found {self._shown(value)}"
-        self.report.add("HM201", found, value.span, help=help_, replacement=put, is_safe_fix=slot.type is Type.REF)
+        is_safe = slot.type is Type.REF or isinstance(value, String)
+        self.report.add("HM201", found, value.span, help=help_, replacement=put, is_safe_fix=is_safe)
         return Unreadable()
 
     def _misplaced_call(self, value: CallValue, slot: Slot) -> Unreadable:

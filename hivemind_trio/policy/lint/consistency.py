@@ -24,7 +24,7 @@ from hivemind_trio.policy.language.globs import overlap, specificity
 from hivemind_trio.policy.language.list_prices import BUILT_IN_PRICES
 from hivemind_trio.policy.language.values import BUILT_IN, is_loopback
 from hivemind_trio.policy.program.budgets import NAMED_PARTS, Measure, Per
-from hivemind_trio.policy.source.edits import addition, deletion, insertion
+from hivemind_trio.policy.source.edits import Edit, addition, deletion, insertion
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.ast import Rate
 
@@ -85,8 +85,16 @@ def _required(declarations: SymbolTable, report: DiagnosticCollector) -> None:
         if provider_api(declarations, declared) is None:
             if "api" in declared.unread or _orphan(declared):
                 continue
-            hint = "add `api anthropic` or another dialect; a provider named `anthropic` or `openai` needs none"
-            _lacks(report, declared, "`api`", hint, "api anthropic")
+            given = declarations.one(declared, "base")
+            base = given.value if given is not None and isinstance(given.value, str) else ""
+            put = f"api {'anthropic' if 'anthropic' in base else 'openai' if base else 'anthropic'}"
+            if given is None and "base" not in declared.unread:
+                put += '; base "https://llm.internal.example"'
+            named = "a provider named `anthropic` or `openai` needs none"
+            if declared.item.block is None:
+                put = f"{{ {put} }}"
+            hint = f"add `{put}`, or another dialect; {named}"
+            _lacks(report, declared, "`api`", hint, put)
         elif provider_base(declarations, declared) is None and "base" not in declared.unread:
             hint = 'add `base "https://..."`'
             _lacks(report, declared, "`base`", hint, 'base "https://..."')
@@ -134,7 +142,9 @@ def _additions(report: DiagnosticCollector, declared: BoundDeclaration, *setting
     """Return the fixes that add one of some settings to a declaration."""
     block = declared.item.block
     if block is None:
-        return ()
+        end = Span(declared.item.span.source, declared.item.span.end, declared.item.span.end)
+        bodies = (one if one.startswith("{") else f"{{ {one} }}" for one in settings)
+        return tuple(Fix((Edit(end, f" {body}"),), is_safe=False) for body in bodies)
     text = report.sources[block.span.source].text
     edits = (insertion(text, block.span, one, is_empty=not block.statements) for one in settings)
     return tuple(Fix((edit,), is_safe=False) for edit in edits)

@@ -19,7 +19,7 @@ from hivemind_trio.policy.source.secret_scan import SECRET_PLACES, find_keys
 from hivemind_trio.policy.source.source_text import Source
 from hivemind_trio.policy.source.span import Span
 
-from .ast import File, Item, Quantity, String
+from .ast import File, Item, Let, Quantity, String
 from .parser import NESTING_MAX, parse
 
 FILE_BYTES_MAX: Final = 4 << 20
@@ -262,6 +262,8 @@ def _is_policy(file: File, found: Sequence[Diagnostic], path: str, text: str) ->
     for one in file.statements:
         # An `if` of a shell script is read as a rule, and makes no policy of it.
         written = text[one.head.span.start : one.head.span.end] if isinstance(one, Item) else ""
+        if isinstance(one, Let) and not text.startswith("let", one.span.start):  # `NAME=VALUE` of a shell
+            continue
         if not isinstance(one, Item) or one.head.text == written in DECLARATIONS:
             return True
     return not found and (not file.statements or path.endswith(".hmp"))

@@ -22,6 +22,7 @@ from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.source.string_literals import ESCAPES, bad_escapes
 
 from .ast import File, Item, Statement
+from .foreign.formats import other_format
 from .foreign.respelling import respelled
 from .foreign.statements import CONDITIONALS
 from .lexeme import Lexeme
@@ -61,9 +62,15 @@ _WORDS: Final = {
 
 def parse(text: str, source: int, progress: ProgressListener = untold) -> tuple[File, list[Diagnostic]]:
     """Return the statements that could be read, and what is wrong with the rest. Never raises, whatever the text."""
+    if (other := other_format(text)) is not None:
+        everything = Span(source, 0, len(text))
+        first = Span(source, *other.span)
+        return File(source, (), (everything,)), [
+            Diagnostic(code="HM012", severity=Severity.ERROR, message=other.message, span=first, help=other.help)
+        ]
     pieces = words(text, source, progress)
     file, found = _driven(text, source, pieces, progress)
-    if not found and not any(isinstance(one, Item) and one.head.text in CONDITIONALS for one in file.statements):
+    if not found and not any(one.type == "NAME" and one.text in CONDITIONALS for one in pieces):
         return file, found
     pieces, slips, doubtful = respelled(text, pieces)
     if not slips:
@@ -328,7 +335,8 @@ class _Driver:
         note = ""
         if 0 < len(expected) <= 6:
             note = f"expected {_listed(expected)}"
-        self._report("HM003", f"unexpected {_shown(lexeme)}", lexeme.span, note=note)
+        help_ = "a condition stands before the block: `when ... { ... }`" if lexeme.type == "WHEN" else ""
+        self._report("HM003", f"unexpected {_shown(lexeme)}", lexeme.span, note=note, help=help_)
 
     def _inside_brackets(self) -> bool:
         return bool(self._open) and self._open[-1].type != "LBRACE"

@@ -251,6 +251,9 @@ class _Reading:
                 self._fault(statement)
             case Item(head=Name(text="run")):
                 self._length(statement)
+            case Item(head=Name(text="assert" | "should" | "then" as word, span=span)):
+                what = f"`test` has no statement `{word}`"
+                self._report.add("HM102", what, span, help="write `expect`", replacement="expect")
             case Item(head=head):
                 self._report.unknown(
                     "HM102", "`test` has no statement", head.text, head.span, [*TEST_STATEMENTS, "expect"]
@@ -378,9 +381,12 @@ class _Reading:
         if statement.args or statement.when is not None:
             place = statement.args[0].span if statement.args else statement.when.span if statement.when else None
             assert place is not None
-            self._report.add(
-                "HM112", "`given` needs a block", place, help="write `given { ... }`, or `given any when ...`"
-            )
+            help_, put = "write `given { ... }`, or `given any when ...`", None
+            if statement.args and statement.when is None and statement.block is None:
+                place = statement.args[0].span.to(statement.args[-1].span)
+                put = f"{{ {self._report.text(place)} }}"
+                help_ = f"write `{put}`"
+            self._report.add("HM112", "`given` needs a block", place, help=help_, replacement=put)
             return
         slots = {name: slot for name, slot in _as_slots(self._fields).items() if name not in FOLLOWING}
         slots["api"] = Slot(Type.WORD, (*(api.value for api in Api), NO_API))

@@ -1,4 +1,4 @@
-"""Pages of syntax errors and of files: HM001 to HM011."""
+"""Pages of syntax errors and of files: HM001 to HM012."""
 
 from __future__ import annotations
 
@@ -86,5 +86,14 @@ PAGES: Final = (
         "and a diagnostic quotes lines, so an include of any file would disclose it. `hivemind-trio --allow-include "
         "FOLDER` before the command allows one more folder. Nothing is quoted of a file without a declaration.",
         wrong='include "../common/models.hmp"\nprovider anthropic { }',
+    ),
+    Page(
+        "HM012",
+        "file of another format",
+        "The file is YAML, JSON or TOML. The help has the providers of a configuration of LiteLLM: its models, keys, "
+        "limits and retries. `hivemind-trio serve --print-policy` writes a policy from the environment.",
+        wrong="model_list:\n  - model_name: gpt-5\n    litellm_params:\n      model: openai/gpt-5\n"
+        "      api_key: os.environ/OPENAI_API_KEY",
+        right="provider openai { key env(OPENAI_API_KEY) }",
     ),
 )

@@ -171,6 +171,33 @@ def word_operator(speller: Speller, piece: Lexeme) -> bool:
     return True
 
 
+_COMPARED: Final = frozenset(
+    {"agent", "team", "provider", "lane", "retry", "model", "path", "method", "date", "priority", "attempt", "hour"}
+    | {"weekday", "deadline", "max-output"}
+)
+"""Fields that a text, a name or a number is mostly equal to."""
+
+
+def no_operator(speller: Speller, piece: Lexeme) -> bool:
+    """Read `expect lane batch`: a field and its value without an operator."""
+    last, after = speller.last, speller.ahead()
+    if not speller.in_condition or last is None or last.type != "NAME" or len(speller.out) - speller.begin < 2:
+        return False
+    if speller.out[-2].type not in ("WHEN", "EXPECT", "AND", "OR", "NOT", "LPAR"):
+        return False
+    if after is not None and after.type not in ("AND", "OR", "_NL", "RBRACE", "LBRACE", "RPAR"):
+        return False
+    if last.text not in _COMPARED and not last.text.startswith(("header.", "meta.")):
+        return False
+    sign = "~" if piece.type == "STRING" and "*" in piece.text else "=="
+    put = f"{last.text} {sign} {speller.written(piece)}"
+    message = f"an operator is missing before `{speller.written(piece)}`"
+    speller.report(last.span.to(piece.span), message, f"write `{put}`", put, code="HM003")
+    speller.put("CMP", sign, piece.span)
+    speller.take(piece)
+    return True
+
+
 def range_words(speller: Speller, piece: Lexeme) -> bool:
     """Read `between a and b`, `from a to b` and `in a to b` as a range, and `in mon..fri` as one of numbers."""
     last, word = speller.last, piece.text.lower()

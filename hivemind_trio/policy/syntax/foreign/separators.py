@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import attrs
 
 from hivemind_trio.policy.diagnostics.diagnostic import Fix
 from hivemind_trio.policy.schema import DECLARATIONS, LIMITS, TEST_STATEMENTS
+from hivemind_trio.policy.source.edits import Edit
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.lexeme import Lexeme
 
-from .speller import BARE, OPERANDS, WORD, Speller, call_pieces
+from .speller import OPERANDS, WORD, Speller, call_pieces
 
 _ARROWS: Final = "→⇒⟶➔"
 _SETTINGS: Final = frozenset(
@@ -19,6 +21,16 @@ _SETTINGS: Final = frozenset(
     | {*DECLARATIONS, *TEST_STATEMENTS, *LIMITS}
 )
 """Every word that can begin a statement."""
+_OPTIONS: Final = {
+    name: frozenset(setting.options)
+    for declaration in DECLARATIONS.values()
+    for name, setting in declaration.settings.items()
+    if setting.options
+}
+"""Setting -> its options."""
+_ASSIGNS: Final = ("const", "var", "set", "def", "local", "locals", "val")
+_REST: Final = re.compile(r'(?:"[^"\n]*"|\([^)\n]*\)|\[[^\]\n]*\]|[^\s;,{}\[\]()#])+')
+"""A value, as far as it goes."""
 
 
 def arrow(speller: Speller, piece: Lexeme) -> bool:
@@ -40,6 +52,8 @@ def equals(speller: Speller, piece: Lexeme) -> bool:
         return False
     if after.type not in OPERANDS | {"LSQB", "LPAR", "LBRACE"}:
         return False
+    if piece.type == "EQUAL" and after.type != "LBRACE" and _assigned(speller, piece):
+        return True
     if len(speller.out) - speller.begin == 2 and speller.out[speller.begin].type == "LET":
         if piece.type == "EQUAL":
             return False
@@ -62,9 +76,31 @@ def equals(speller: Speller, piece: Lexeme) -> bool:
     return True
 
 
+def _assigned(speller: Speller, piece: Lexeme) -> bool:
+    """Read `NAME = VALUE` and `const NAME = VALUE` at the top of a file as a `let`."""
+    words = speller.out[speller.begin :]
+    if speller.opened or any(one.type != "NAME" for one in words):
+        return False
+    after = speller.ahead()
+    is_text = after is not None and after.type in ("STRING", "LSQB")
+    if len(words) == 1 and is_text and words[0].text not in _SETTINGS:
+        put = f"let {words[0].text}"
+        speller.report(words[0].span, "`=` is for `let`", f"write `{put} = ...`", put, code="HM003")
+    elif len(words) == 2 and words[0].text in _ASSIGNS:
+        speller.report_foreign(words[0].span, "write `let`", "let")
+    else:
+        return False
+    name = words[-1]
+    del speller.out[speller.begin :]
+    for one in (Lexeme("LET", "let", words[0].span), name, Lexeme("EQUAL", "=", piece.span)):
+        speller.push(one)
+    speller.at += 1
+    return True
+
+
 def _whole(speller: Speller, piece: Lexeme) -> str:
-    """Return the text of a value as it is written: a price or a rate is several lexemes."""
-    found = BARE.match(speller.text, piece.span.start) if piece.type == "QTY" else None
+    """Return the text of a value as it is written: a price, a call or a URL is several lexemes."""
+    found = _REST.match(speller.text, piece.span.start)
     return found[0] if found is not None else speller.written(piece)
 
 
@@ -95,7 +131,7 @@ def colon(speller: Speller, piece: Lexeme) -> bool:
         return False
     if after is None or after.type == "_NL":
         return _indented(speller, piece)
-    shown = f"write `{last.text} {speller.written(after)}`" if after.type in OPERANDS else "delete it"
+    shown = f"write `{last.text} {_whole(speller, after)}`" if after.type in OPERANDS else "delete it"
     speller.report(piece.span, "`:` is not in the language", shown, fix=speller.removed(piece.span))
     speller.at += 1
     return True
@@ -137,7 +173,7 @@ def comma(speller: Speller, piece: Lexeme) -> bool:
     last, after = speller.last, speller.ahead()
     if speller.in_brackets() or last is None:
         return False
-    if _thousands(speller, last):
+    if _thousands(speller, last) or _before_option(speller, piece) or _names(speller, piece):
         return True
     is_alone = len(speller.out) - 1 == speller.begin and after is not None and after.type in ("QTY", "STRING")
     # The window of a rate is no item; `requests 5/min, input 20k/min` are two settings, which begin with names.
@@ -162,6 +198,73 @@ def comma(speller: Speller, piece: Lexeme) -> bool:
         return _secrets(speller, piece)
     speller.report(piece.span, "unexpected `,`", "write `;`", ";", code="HM003")
     speller.take(Lexeme("_NL", ";", piece.span))
+    return True
+
+
+def _before_option(speller: Speller, piece: Lexeme) -> bool:
+    """Read a comma between the options of a setting: `timeout connect 5s, total 30s`."""
+    step = 1
+    while (after := speller.ahead(step)) is not None and after.type == "_NL" and after.text != ";":
+        step += 1
+    head = speller.out[speller.begin].text
+    if after is None or after.type != "NAME" or after.text not in _OPTIONS.get(head, ()):
+        return False
+    gap = Span(piece.span.source, piece.span.start, after.span.start)
+    fix = Fix((Edit(gap, " "),))
+    speller.report(
+        piece.span, "unexpected `,`", f"delete it: write `{after.text}` on the same line", code="HM003", fix=fix
+    )
+    speller.at += step
+    return True
+
+
+def _names(speller: Speller, piece: Lexeme) -> bool:
+    """Read `agent ci, cd { }` as two declarations."""
+    head, after = speller.out[speller.begin], speller.ahead()
+    if speller.opened or head.text not in DECLARATIONS or len(speller.out) - speller.begin != 2:
+        return False
+    if after is None or after.type != "NAME" or after.text in _SETTINGS or speller.out[-1].type != "NAME":
+        return False
+    shown = " and ".join(f"`{head.text} {name} {{ ... }}`" for name in (speller.out[-1].text, after.text))
+    speller.report(piece.span, "unexpected `,`", f"declare each by itself: {shown}", code="HM003")
+    speller.put("_NL", ";", piece.span)
+    speller.at += 1
+    speller.put("NAME", head.text, piece.span)
+    return True
+
+
+def no_comma(speller: Speller, piece: Lexeme) -> bool:
+    """Read `[429 529]`: the items of a list without their commas."""
+    if not speller.opened or speller.opened[-1].type != "LSQB":
+        return False
+    before = next((one for one in reversed(speller.out) if one.type != "_NL"), None)
+    if before is None or before.type not in OPERANDS | {"RPAR"}:
+        return False
+    ends = ("RSQB", "LSQB", "LBRACE", "RBRACE", "EQUAL", "_NL")
+    ahead = (one for one in speller.pieces[speller.at :] if one.type in ends)
+    is_alone = "\n" in speller.text[before.span.end : piece.span.start]
+    closer = next((one for one in ahead if one.type != "_NL" or one.text == ";"), None)
+    if closer is None or closer.type != "RSQB" or (is_alone and piece.text in _SETTINGS):
+        return False
+    put = f", {speller.written(piece)}"
+    end = Span(piece.span.source, before.span.end, before.span.end)
+    fix = Fix((Edit(end, ","),)) if is_alone else Fix.replacing(piece.span, put)
+    help_ = "a list has commas: put one before it" if is_alone else f"a list has commas: write `{put}`"
+    speller.report(piece.span, f"unexpected `{speller.written(piece)}`", help_, code="HM003", fix=fix)
+    speller.put("COMMA", ",", piece.span)
+    speller.take(piece)
+    return True
+
+
+def empty_call(speller: Speller, piece: Lexeme) -> bool:
+    """Read `deny()` without its parentheses."""
+    last, after = speller.last, speller.ahead()
+    if speller.in_condition or last is None or last.type != "NAME" or after is None or after.type != "RPAR":
+        return False
+    if len(speller.out) - speller.begin != 1:
+        return False
+    speller.report(piece.span.to(after.span), "unexpected `()`", "delete it", "", code="HM003")
+    speller.at += 2
     return True
 
 

@@ -12,7 +12,7 @@ from hivemind_trio.policy.syntax.lexeme import Lexeme
 
 from .speller import Speller
 
-CONDITIONALS: Final = frozenset({"if", "else", "elif", "elsif"})
+CONDITIONALS: Final = frozenset({"if", "else", "elif", "elsif", "where"})
 """Words that begin a statement in other languages; in this one they could be the name of a setting."""
 
 
@@ -45,6 +45,38 @@ def conditional(speller: Speller, piece: Lexeme) -> bool:
     is_conditional = text != "else" or after.text == "if"
     span = piece.span.to(after.span) if text == "else" and is_conditional else piece.span
     return _rule(speller, piece, span, "; " if on_its_line else "", is_conditional=is_conditional)
+
+
+def condition_word(speller: Speller, piece: Lexeme) -> bool:
+    """Read `agent NAME if CONDITION`."""
+    after = speller.ahead()
+    if piece.text.lower() not in ("if", "where") or speller.opened or len(speller.out) - speller.begin < 2:
+        return False
+    declaration = DECLARATIONS.get(speller.out[speller.begin].text)
+    if declaration is None or not declaration.when or speller.in_condition:
+        return False
+    if after is None or after.type not in ("NAME", "NOT", "LPAR", "STRING"):
+        return False
+    speller.report_foreign(piece.span, "write `when`", "when")
+    speller.take(Lexeme("WHEN", "when", piece.span))
+    return True
+
+
+def amount_of_budget(speller: Speller, piece: Lexeme) -> bool:
+    """Read `budget b { $5/day }`: the setting is missing."""
+    after = speller.ahead()
+    if not speller.at_start() or not piece.text.startswith("$") or after is None or after.type != "SLASH":
+        return False
+    if not speller.opened:
+        return False
+    brace = next(at for at in range(len(speller.out) - 1, -1, -1) if speller.out[at] is speller.opened[-1])
+    if "budget" not in [one.text for one in speller.out[max(0, brace - 2) : brace]]:
+        return False
+    put = f"cost {piece.text}"
+    speller.report(piece.span, f"unexpected `{piece.text}`", f"write `{put}`", put, code="HM003")
+    speller.put("NAME", "cost", piece.span)
+    speller.take(piece)
+    return True
 
 
 def _rule(speller: Speller, piece: Lexeme, span: Span, before: str, *, is_conditional: bool) -> bool:

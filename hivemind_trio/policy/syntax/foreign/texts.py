@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 
+from hivemind_trio.policy.schema import DECLARATIONS, Type
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.source.string_literals import quote
 from hivemind_trio.policy.syntax.lexeme import Lexeme
@@ -145,6 +146,44 @@ def _in_quotes(speller: Speller, start: int, piece: Lexeme) -> bool:
     speller.skip_to(found.end())
     speller.put("STRING", put, span)
     return True
+
+
+_WORDS_OF_A_TEXT: Final = re.compile(r'[^;{}\n"#]*[^;{}\s"#]')
+_TEXTUAL: Final = frozenset(
+    name
+    for declaration in DECLARATIONS.values()
+    for name, setting in declaration.settings.items()
+    if any(slot.type in (Type.TEXT, Type.URL, Type.TIMEZONE, Type.GLOBS) for slot in setting.args)
+) | {"include"}
+"""Settings that take a quoted text."""
+
+
+def words(speller: Speller, piece: Lexeme) -> bool:
+    """Read `deny CI may not`: a message without its quotes."""
+    after = speller.ahead()
+    if len(speller.out) - speller.begin != 1 or speller.out[-1].text not in ("deny", "hold", "warn"):
+        return False
+    found = _WORDS_OF_A_TEXT.match(speller.text, piece.span.start)
+    if found is None or after is None or after.span.start >= found.end():
+        return False
+    span, put = speller.span_of(piece.span.start, found.end(), piece), quote(found[0])
+    speller.report(span, "a message is a quoted text", f"write `{put}`", put, code="HM003")
+    speller.skip_to(found.end())
+    speller.put("STRING", put, span)
+    return True
+
+
+def divided(speller: Speller, piece: Lexeme) -> bool:
+    """Quote the text of `timezone Europe/Paris` and `model == openai/gpt-5`."""
+    last = speller.last
+    if last is None or last.type != "NAME" or last.span.end != piece.span.start:
+        return False
+    head = speller.out[speller.begin]
+    if last is head or not (speller.in_condition or head.text in _TEXTUAL):
+        return False
+    start = last.span.start
+    speller.out.pop()
+    return _in_quotes(speller, start, piece)
 
 
 def glob(speller: Speller, piece: Lexeme) -> bool:

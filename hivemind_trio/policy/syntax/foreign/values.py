@@ -12,6 +12,11 @@ from .speller import WORD, Speller, call_pieces
 
 _DASHES: Final = "-–—−"
 _VARIABLE: Final = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
+_PLACEHOLDER: Final = re.compile(r"(?:%(\w+)%|\{\{\s*(?:env\.)?(\w+)\s*\}\}|<(\w+)>)")
+"""A variable as Windows, templates and manuals have it."""
+_CURRENCIES: Final = frozenset({"usd", "dollar", "dollars", "eur", "euro", "euros", "bucks"})
+_SUFFIXES: Final = {"million": "M", "millions": "M", "mil": "M", "thousand": "k", "billion": "G"}
+_COUNTED: Final = frozenset({"requests", "request", "req", "reqs", "calls", "tokens", "token", "tok"})
 _DATE: Final = re.compile(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})(?![0-9A-Za-z_-])")
 _CLOCK: Final = re.compile(r"([0-9]{1,2}):([0-9])(?![0-9A-Za-z_:])")
 _ENVIRONED: Final = frozenset(
@@ -40,6 +45,58 @@ def variable(speller: Speller, piece: Lexeme) -> bool:
     speller.report_foreign(span, f"write the value itself: only {where} read the environment, with `env({name})`")
     speller.skip_to(found.end())
     speller.put("NAME", name, span)
+    return True
+
+
+def placeholder(speller: Speller, piece: Lexeme) -> bool:
+    """Read `%NAME%`, `{{ env.NAME }}` and `<NAME>` where a secret stands."""
+    if len(speller.out) - speller.begin != 1 or speller.out[speller.begin].text not in _ENVIRONED:
+        return False
+    found = _PLACEHOLDER.match(speller.text, piece.span.start)
+    if found is None:
+        return False
+    name = found[1] or found[2] or found[3]
+    span, put = speller.span_of(piece.span.start, found.end(), piece), f"env({name})"
+    speller.report_foreign(span, f"write `{put}`", put)
+    speller.skip_to(found.end())
+    for type_, text in call_pieces("env", name):
+        speller.put(type_, text, span)
+    return True
+
+
+def environ(speller: Speller, piece: Lexeme) -> bool:
+    """Read `os.environ/NAME`, as LiteLLM has it."""
+    last, name = speller.last, speller.ahead()
+    if last is None or last.text not in ("os.environ", "env") or name is None or name.type != "NAME":
+        return False
+    if last.span.end != piece.span.start or name.span.start != piece.span.end or speller.in_condition:
+        return False
+    span, put = last.span.to(name.span), f"env({name.text})"
+    speller.report_foreign(span, f"write `{put}`", put)
+    speller.out.pop()
+    for type_, text in call_pieces("env", name.text):
+        speller.put(type_, text, span)
+    speller.at += 2
+    return True
+
+
+def unit_word(speller: Speller, piece: Lexeme) -> bool:
+    """Read `100 USD/month`, `1 million/day` and `50 requests/min`."""
+    last, after, word = speller.last, speller.ahead(), piece.text.lower()
+    if last is None or last.type != "QTY" or after is None or after.type != "SLASH":
+        return False
+    if word in _CURRENCIES:
+        put = f"${last.text.removeprefix('$')}"
+    elif word in _SUFFIXES and last.text[-1].isdigit():
+        put = f"{last.text}{_SUFFIXES[word]}"
+    elif word in _COUNTED:
+        put = last.text
+    else:
+        return False
+    span = last.span.to(piece.span)
+    speller.report_foreign(span, f"write `{put}`", put)
+    speller.out[-1] = Lexeme("QTY", put, span)
+    speller.at += 1
     return True
 
 
