@@ -13,6 +13,8 @@ import msgspec
 from hivemind_trio import __version__
 from hivemind_trio.admin import OPERATIONS, Operation, ProblemKind
 
+from .lease_route import LINES, HeldLease
+from .lease_route import PATH as HOLD_PATH
 from .routes import OPERATION_PATHS, PROBLEM, STATUS_OF, ControlAnswer, ControlRequest, ControlRoute
 
 _REF: Final = "#/components/schemas/{name}"
@@ -40,6 +42,16 @@ _ALWAYS: Final[Mapping[int, str]] = {
 }
 
 
+_STATE: Final = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["status"],
+    "properties": {"status": {"enum": ["ok", "draining"]}},
+}
+
+_METRICS: Final = ("text/plain", "application/openmetrics-text")
+
+
 @cache
 def document() -> dict[str, Any]:
     """Return the document."""
@@ -48,6 +60,7 @@ def document() -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for name, (method, path) in OPERATION_PATHS.items():
         paths.setdefault(path, {})[method.lower()] = _operation(OPERATIONS[name], method, path)
+    paths |= _other_paths()
     return {
         "openapi": "3.1.0",
         "info": {"title": "hivemind-trio control API", "version": __version__},
@@ -92,6 +105,31 @@ def _operation(operation: Operation, method: str, path: str) -> dict[str, Any]:
     return found
 
 
+def _other_paths() -> dict[str, dict[str, Any]]:
+    """Return the paths that are no operations: probes, metrics, and leases that a connection holds."""
+    (schema,), parts = msgspec.json.schema_components([HeldLease], ref_template=_REF)
+    held = parts[schema["$ref"].rpartition("/")[2]]
+    body = {**held, "properties": {name: _inlined(one, parts) for name, one in held["properties"].items()}}
+    state = {"application/json": {"schema": _STATE}}
+    metrics = {kind: {"schema": {"type": "string"}} for kind in _METRICS}
+    lines = {LINES: {"schema": {"type": "string", "description": "Lines of JSON, one for each event."}}}
+    hold = _plain("hold_lease", "Wait for a lease, and hold it while the connection is open.", lines)
+    hold["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    ready = _plain("readyz", "Tell whether the proxy takes calls.", state)
+    ready["responses"]["503"] = {"description": "It drains, and takes none.", "content": state}
+    return {
+        "/healthz": {"get": _plain("healthz", "Tell that the process answers.", state)},
+        "/readyz": {"get": ready},
+        "/metrics": {"get": _plain("metrics", "Return all metrics, as Prometheus reads them.", metrics)},
+        HOLD_PATH: {"post": hold},
+    }
+
+
+def _plain(name: str, summary: str, content: dict[str, Any]) -> dict[str, Any]:
+    responses = {"200": {"description": "Done.", "content": content}, **_problems(_ALWAYS)}
+    return {"operationId": name, "summary": summary, "parameters": [], "responses": responses}
+
+
 def _inlined(schema: dict[str, Any], parts: Mapping[str, Any]) -> dict[str, Any]:
     """Return a schema without references, which stand for enumerations only, and without null: absence says that."""
     if "$ref" in schema:
@@ -109,13 +147,15 @@ def _responses(operation: Operation) -> dict[str, Any]:
         problems.setdefault(STATUS_OF[kind], f"`{kind}`")
     return {
         "200": {"description": "Done.", "content": {"application/json": {"schema": result}}},
-        **{
-            str(status): {
-                "description": words,
-                "content": {PROBLEM: {"schema": {"$ref": _REF.format(name="Problem")}}},
-            }
-            for status, words in sorted(problems.items())
-        },
+        **_problems(problems),
+    }
+
+
+def _problems(problems: Mapping[int, str]) -> dict[str, Any]:
+    schema = {"$ref": _REF.format(name="Problem")}
+    return {
+        str(status): {"description": words, "content": {PROBLEM: {"schema": schema}}}
+        for status, words in sorted(problems.items())
     }
 
 

@@ -169,7 +169,10 @@ def test_an_address_without_a_token_does_not_start(tmp_path: Path) -> None:
 SCHEMA: Final = schemathesis.openapi.from_dict(document())
 
 
-@pytest.mark.parametrize("name", [f"{method} {path}" for method, path in OPERATION_PATHS.values()])
+OTHER_PATHS: Final = (("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/metrics"), ("POST", "/v1/leases/hold"))
+
+
+@pytest.mark.parametrize("name", [f"{method} {path}" for method, path in (*OPERATION_PATHS.values(), *OTHER_PATHS)])
 def test_the_server_answers_as_its_document_says(served: Served, name: str) -> None:
     method, path = name.split()
     operation: Any = SCHEMA[path][method]
