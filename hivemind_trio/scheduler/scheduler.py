@@ -436,8 +436,9 @@ class Scheduler:
     def _on_pause(self, event: PauseSet, now_ns: int, commands: list[Command]) -> None:
         self._advance(now_ns, commands)
         self.state.pause(event.kind, event.name, paused=event.paused)
-        # Also when something is paused: what it kept in reserve is free for others.
-        dispatch(self.state, self.state.pools.values(), None, commands)
+        # Calls are granted in slices, as after a reload. Also when something is paused: what it kept in reserve is free
+        # for others.
+        self.state.settling = True
 
     def _on_priority(self, event: PrioritySet, now_ns: int, commands: list[Command]) -> None:
         books = self.state

@@ -116,7 +116,8 @@ class SchedulerState:
     budgets_released: dict[BudgetAccount, None] = attrs.field(factory=dict, init=False)
     """Accounts with held calls that may have room again."""
     settling: bool = attrs.field(default=False, init=False)
-    """A policy has been loaded and has not decided every call that waits; until then none is granted."""
+    """A policy was loaded and has not decided every call that waits, or calls that it or a pause has let go are still
+    to be granted; until then no other call is."""
     unsettled: dict[CallId, WaitingCall] = attrs.field(factory=dict, init=False)
     """Calls that it has not decided yet, in order of arrival. They are in no index, and claim nothing."""
     latecomers: dict[CallId, Call] = attrs.field(factory=dict, init=False)

@@ -17,6 +17,8 @@ from hivemind_trio.scheduler import (
     Event,
     Grant,
     LetThrough,
+    Pausable,
+    PauseSet,
     PlanChanged,
     PolicyLoaded,
     PrioritySet,
@@ -165,6 +167,19 @@ def test_a_reload_decides_in_slices_and_grants_when_all_are_decided() -> None:
     assert house.granted == [running, *waiting[:4]], "those who waited come before one that came meanwhile"
     house.end(waiting[0])
     assert house.granted[-1] == late, "its priority counts from then on"
+
+
+def test_a_resumed_provider_grants_in_slices_and_in_order() -> None:
+    house = Slices(policy("", "concurrency 1k"))
+    house.post(PauseSet(Pausable.PROVIDER, "anthropic", True))
+    held = [house.arrive() for _ in range(CROWD)]
+
+    house.post(PauseSet(Pausable.PROVIDER, "anthropic", False))
+    late = house.arrive()
+
+    assert house.granted == held[:SLICE]
+    assert house.turns() == [SLICE, CROWD - 2 * SLICE + 1]
+    assert house.granted == [*held, late]
 
 
 def let_go() -> tuple[Slices, list[int]]:
