@@ -7,7 +7,9 @@ without a byte, and none waits in vain for the 10 s of its client's patience.
   machine does disturbs both alike. With `r` their ratio, a saturated process that is offered `n` times what it could
   serve serves (1 - n r) / (1 - r) of that.
 - Fates: the proxy has 15 % of a core: it is stopped for the rest of each 100 ms, by the CPU time that it has used.
-  Goodput is per second of that CPU. On a busy machine a second of CPU does not always do as much: compare the counts.
+  Goodput is per second of that CPU, and of every call from the first to the last: of the hundreds that an overload has
+  in progress, more or fewer may end within any part of the time. On a busy machine a second of CPU does not always do
+  as much: compare the counts.
 
 Callers open a connection for each call, or keep theirs as SDKs do; neither kind heeds `retry-after`. Nothing is
 asserted about time.
@@ -19,6 +21,7 @@ asserted about time.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 import sys
@@ -45,8 +48,6 @@ SHARE: Final = 0.15
 PERIOD_S: Final = 0.1
 PATIENCE_S: Final = 10.0
 RATES: Final = (1.0, 2.0, 5.0)
-WARM_S: Final = 5.0
-"""Warm-up that is not counted: calls in progress at the end would be work without goodput."""
 FARED: Final = {
     "told": "told 503",
     "closed": "closed without a byte",
@@ -97,10 +98,13 @@ class Crowd:
     """Connections are kept for the next call, as SDKs do, unless the proxy closes them."""
     call: bytes = CALL
     came: Counter[str] = attrs.field(factory=Counter)
+    took_s: list[float] = attrs.field(factory=list)
+    """Time of each call that was served."""
     _pool: list[trio.SocketStream] = attrs.field(factory=list)
 
     async def one(self) -> None:
         """A call, and what became of it."""
+        began_s = trio.current_time()
         with trio.move_on_after(PATIENCE_S) as patience:
             heard, stream = b"", self._pool.pop() if self._pool else None
             try:
@@ -111,6 +115,8 @@ class Crowd:
             except (OSError, trio.BrokenResourceError):
                 pass  # what was heard counts
             self.came[{b"200": "served", b"503": "told"}.get(heard[9:12], "closed" if not heard else "other")] += 1
+            if heard.startswith(b"HTTP/1.1 200"):
+                self.took_s.append(trio.current_time() - began_s)
             if stream is not None:
                 if self.keeps and heard and b"\r\nconnection: close" not in heard:
                     self._pool.append(stream)
@@ -120,20 +126,19 @@ class Crowd:
             self.came["waited in vain"] += 1
 
     async def come(self, per_second: float, seconds: float, cpu_ns: Callable[[], int]) -> dict[str, float]:
-        """Goodput is of the time after `WARM_S`: the calls that were answered in it, whenever they came."""
-        began_s = trio.current_time()
+        """Every call and all CPU count, from the first call to the last answer.
+
+        A part of the time would not do: hundreds of calls may be in progress at its ends, of a thousand in all.
+        """
+        began_s, before_ns = trio.current_time(), cpu_ns()
         async with trio.open_nursery() as nursery:
-            number = 0
-            for until_s in (WARM_S, WARM_S + seconds):
-                before, cpu_before_ns = self.came["served"], cpu_ns()
-                while (due_s := number / per_second) < until_s:
-                    await trio.sleep_until(began_s + due_s)
-                    nursery.start_soon(self.one)
-                    number += 1
-                await trio.sleep_until(began_s + until_s)
-            served, cpu_s = self.came["served"] - before, (cpu_ns() - cpu_before_ns) / 1e9
+            for number in range(round(per_second * seconds)):
+                await trio.sleep_until(began_s + number / per_second)
+                nursery.start_soon(self.one)
+        served, cpu_s = self.came["served"], (cpu_ns() - before_ns) / 1e9
         self.leave()
-        return {"calls": served, "cpu_s": cpu_s, "goodput": served / max(cpu_s, 1e-9) * SHARE}
+        took_s = median(self.took_s) if self.took_s else math.nan
+        return {"cpu_s": cpu_s, "goodput": served / max(cpu_s, 1e-9) * SHARE, "took_s": took_s}
 
     async def come_together(self, batches: int) -> None:
         """As many at once as `AT_ONCE`, again and again."""
@@ -233,12 +238,15 @@ def summed(figures: list[dict[str, Any]], trees: Iterable[str]) -> list[dict[str
     for keeps in (False, True):
         for tree in trees:
             mine = [each for each in figures if (each["tree"], each["keeps"]) == (tree, keeps)]
-            goodput = {rate: median(each["goodput"] for each in mine if each["rate"] == rate) for rate in RATES}
+            goodput, took_s = (
+                {rate: median(each[what] for each in mine if each["rate"] == rate) for rate in RATES}
+                for what in ("goodput", "took_s")
+            )
             for rate in RATES:
                 fared = {what: sum(each.get(what, 0) for each in mine if each["rate"] == rate) for what in FARED}
                 of_peak = goodput[rate] / (max(goodput.values()) or 1.0)
                 rows.append({"tree": tree, "keeps": keeps, "rate": rate, "goodput": goodput[rate], "of_peak": of_peak})
-                rows[-1] |= fared
+                rows[-1] |= {"took_s": took_s[rate]} | fared
     return rows
 
 
@@ -264,11 +272,12 @@ def fates_table(rows: list[dict[str, Any]]) -> Table:
             f"{row['rate']:g} ×",
             f"{row['goodput']:,.0f}",
             f"{row['of_peak']:.0%}",
+            f"{row['took_s']:.1f} s",
             *(f"{row[what]:,}" for what in FARED),
         ]
         for row in rows
     ]
-    head = ["connections", "", "offered", "served, calls/s", "of its peak", *FARED.values()]
+    head = ["connections", "", "offered", "served, calls/s", "of its peak", "median", *FARED.values()]
     return Table(title="Fates", head=head, rows=cells, figures=rows)
 
 

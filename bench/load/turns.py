@@ -7,7 +7,6 @@ after a line `refuse` every call is refused and turns are long, as if the loop l
 
 from __future__ import annotations
 
-import gc
 import sys
 import time
 from time import process_time_ns, thread_time_ns
@@ -19,6 +18,7 @@ from hivemind_trio.listen import bind
 from hivemind_trio.listen.overload import LoopLag
 from hivemind_trio.policy import MemoryFiles, check
 from hivemind_trio.serve import open_house
+from hivemind_trio.serve.assembly import settle_memory
 
 POLICY = """\
 hmp 1
@@ -79,8 +79,7 @@ async def main(upstream: str, max_body: str) -> None:
     turns = LongestTurn()
     trio.lowlevel.add_instrument(turns)
     async with trio.open_nursery() as nursery, open_house(checked.program, {}, bind("127.0.0.1", 0)) as house:
-        gc.collect()
-        gc.freeze()  # as `serve` does
+        settle_memory()  # as `serve` does
         print(house.address[1], flush=True)
         forced = Forced(house.listener.lag)
         nursery.start_soon(forced.run)

@@ -56,9 +56,9 @@ class Bounds:
     accepted_per_turn: int = 64
     """Connections that are accepted in one turn of the loop."""
 
-    refused_per_turn: int = 1024
-    """Connections that are accepted and refused in one turn of an overloaded loop: as many as the backlog holds. They
-    take less than `turn_ns`, or refusing alone would be an overload that never ends."""
+    refused_per_turn: int = 256
+    """Connections that are accepted and refused in one turn of an overloaded loop. With those that are kept they take
+    less than half of `turn_ns`, or refusing alone would be an overload that never ends."""
 
     resets: int = 200
     """HTTP/2 streams that one client may reset in a burst, and a tenth as many a second (CVE-2023-44487)."""

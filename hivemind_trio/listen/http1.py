@@ -187,6 +187,9 @@ class AsgiExchange:
             await self._link.app(self.scope, self.receive, self.send)
         except Exception as error:  # noqa: BLE001  # an app's bug ends its own exchange only
             self._link.report(error)
+        finally:
+            # They refer to this exchange: what a call held, its body above all, is freed now and not by the collector.
+            self.scope["extensions"] = {}
         if not self.over and not (self.gone and not self.started):
             if self.started:
                 self.abort()

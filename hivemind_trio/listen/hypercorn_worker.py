@@ -93,12 +93,15 @@ class ListenerContext(Protocol):
 class InboundConnection(TCPServer):
     """Reads, keeps the time, and hands bytes to a protocol."""
 
-    def __init__(self, house: ListenerContext, sock: socket.socket, begun: bytes = b"") -> None:
+    def __init__(
+        self, house: ListenerContext, sock: socket.socket, begun: bytes = b"", *, admitted: bool = False
+    ) -> None:
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))  # sets TCP_NODELAY
         super().__init__(ASGIWrapper(house.app), house.config, house.context, ConnectionState({}), stream)  # type: ignore[arg-type]  # our ASGI types are looser
         self.app: Any = house.app
         self.bounds = house.bounds
         self.resting = False
+        self._admitted = admitted  # the request that has begun to come is served, whatever the load is meanwhile
         self.wire = InboundWire(sock, house.bounds.write_patience_ns / 1e9, house.flusher, self._closed, begun)
         self._house = house
         self._refused_s = -math.inf  # the last call at rest that was refused; it does not move the deadline
@@ -151,17 +154,22 @@ class InboundConnection(TCPServer):
         return self._house.resets
 
     def refusal(self, target: bytes) -> OverloadResponse | None:
-        """Return the response of an overloaded listener; None: it is not overloaded."""
-        if not self._house.lag.is_overloaded or self.closing:
+        """Return the response of an overloaded listener to a request; None: it is served."""
+        admitted, self._admitted = self._admitted, False
+        if admitted or not self._house.lag.is_overloaded or self.closing:
             return None
         refusal = self._house.refuser.refusal(target)
         self._house.overloaded(trio.current_time())
         return refusal
 
     def refuse_unread(self, data: bytes) -> bool:
-        """Answer a whole request in place of everybody, if the listener is overloaded; True: it is done."""
+        """Answer a whole request in place of everybody, if the listener is overloaded; True: it is done.
+
+        If it is not overloaded the request is admitted for good: to refuse it a turn later costs as much as serving it.
+        """
         house = self._house
-        if not house.lag.is_overloaded or house.closing or self._lingering:
+        self._admitted |= not house.lag.is_overloaded
+        if self._admitted or house.closing or self._lingering:
             return False
         refused = house.refuser.of_whole(data)
         if refused is None:

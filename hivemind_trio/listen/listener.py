@@ -183,7 +183,7 @@ class Listener:
                     return
                 for _ in range(self.bounds.accepted_per_turn):
                     accepted, _ = sock.accept()
-                    self._take(accepted, nursery)
+                    self._meet(accepted, nursery)
                     if len(self.open_connections) >= self.bounds.connections:
                         break  # room is made once another one has come
             except trio.ClosedResourceError:
@@ -217,13 +217,16 @@ class Listener:
     def _meet(self, accepted: socket.socket, nursery: trio.Nursery) -> None:
         """Refuse what a connection asks, or serve it."""
         if self.closing or not self.lag.is_overloaded:
-            self._take(accepted, nursery)
-        elif (begun := self.refuser.refuse(accepted)) is not None:
-            self._take(accepted, nursery, begun)
+            begun = self.refuser.begun(accepted)
+            self._take(accepted, nursery, begun, admitted=bool(begun))
+        elif (odd := self.refuser.refuse(accepted)) is not None:
+            self._take(accepted, nursery, odd)
 
-    def _take(self, accepted: socket.socket, nursery: trio.Nursery, begun: bytes = b"") -> None:
+    def _take(
+        self, accepted: socket.socket, nursery: trio.Nursery, begun: bytes = b"", *, admitted: bool = False
+    ) -> None:
         accepted.setblocking(False)
-        connection = InboundConnection(self, accepted, begun)
+        connection = InboundConnection(self, accepted, begun, admitted=admitted)
         self.open_connections[connection] = None
         self._counted()
         nursery.start_soon(self._serve, connection)

@@ -23,7 +23,9 @@ _ONE_WAIT_S: Final = 0.5
 """Wall-clock time that a turn counts for at most: the process or its machine may have been suspended within it."""
 
 RECENT_S: Final = 60.0
-"""Time after the last refusal for which operators are told of it."""
+"""Time after the last refusal for which operators are told of it, and for which a loop is wary."""
+_WARY: Final = 0.5
+"""Share of the limit that a wary loop's turns may take."""
 
 RETRY_AFTER_MAX_S: Final = 60
 _RETRY_PER_LAG: Final = 20
@@ -43,6 +45,10 @@ class LoopLag(trio.abc.Instrument):
     turns have been long for `STANDING_S`. Work is CPU time: a turn in which a quota, or the machine's other work, stops
     the process is not a long one. A busy loop with short turns serves a few callers as fast as it can; long turns are
     those of many calls in progress.
+
+    While calls have been refused lately the loop is wary: it refuses as soon as turns are half as long. Else every
+    overload would begin anew as soon as the loop has caught up, and each time hundreds of calls would be accepted that
+    take seconds.
     """
 
     limit_s: float
@@ -91,7 +97,7 @@ class LoopLag(trio.abc.Instrument):
 
     def idled(self) -> None:
         """Note that the loop has waited: nothing is left undone."""
-        self.busy_s = self.standing_s = 0.0
+        self.busy_s = self.standing_s = self._squares = self._sum = 0.0
         self.is_overloaded = False
 
     def _waited(self, turn_s: float) -> None:
@@ -106,10 +112,11 @@ class LoopLag(trio.abc.Instrument):
         kept = math.exp(-work_s / _WINDOW_S)
         self._squares = self._squares * kept + work_s * work_s
         self._sum = self._sum * kept + work_s
-        is_long = self.turn_s >= self.limit_s
+        is_wary = self.refuses_s(self._ended_s) is not None
+        is_long = self.turn_s >= self.limit_s * (_WARY if is_wary else 1.0)
         # Twice as much at most, so that what has stood for an hour is forgotten as soon as what has stood a second.
         self.standing_s = min(max(0.0, self.standing_s + (work_s if is_long else -work_s)), 2 * STANDING_S)
-        self.is_overloaded = is_long and self.standing_s >= STANDING_S and self.busy_s >= BUSY_S
+        self.is_overloaded = is_long and (is_wary or (self.standing_s >= STANDING_S and self.busy_s >= BUSY_S))
         if self.is_overloaded:
             self._soonest_s = 1 + math.ceil(self.lag_s * _RETRY_PER_LAG)
             self._spread_s = min(max(_SPREAD_S, self.busy_s), RETRY_AFTER_MAX_S - self._soonest_s)

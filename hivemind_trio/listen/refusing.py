@@ -157,6 +157,15 @@ class Refuser:
         response = self._response(found[0], keep=keep)
         return (response, keep) if response else None
 
+    def begun(self, sock: socket.socket) -> bytes:
+        """Return what a fresh connection has sent already, if calls have been refused lately: it is to be served."""
+        if not _AT_ONCE or self._lag.refuses_s(trio.current_time()) is None:
+            return b""
+        try:
+            return sock.recv(_READ_BYTES, _AT_ONCE)
+        except OSError:
+            return b""
+
     def refuse(self, sock: socket.socket) -> bytes | None:
         """Refuse what a fresh connection asks, now or when it asks; if it is to be served, return what was read of it.
 

@@ -19,7 +19,7 @@ import trio
 READ_BYTES: Final = 64 * 1024
 _SLICE_BYTES: Final = 64 * 1024
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
-_READ_AT_ONCE: Final = 1_024
+_READ_AT_ONCE: Final = 256
 """Sockets of a shared poll that are read in one turn of the loop: no more than a listener refuses."""
 
 

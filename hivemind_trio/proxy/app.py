@@ -157,6 +157,7 @@ class Door:
             self.bodies.give_back(exchange.body_bytes)
             if self._on_call is not None:
                 self._on_call(exchange.record())
+            exchange.patience = None  # its callbacks refer to the exchange
 
     async def _serve_tools(self, tools: ToolsApp, head: RequestHead, asgi: tuple[Scope, Receive, Send]) -> None:
         """Have an agent's tools answer, if calls of this agent would be accepted."""

@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections import Counter
+from contextlib import suppress
 
 import h2.connection
 import h2.events
@@ -121,6 +122,37 @@ async def test_a_loop_that_waits_is_idle() -> None:
     assert not lag.is_overloaded
 
 
+@pytest.mark.parametrize(
+    ("refused_ago_s", "turns", "overloaded"),
+    [
+        (1.0, [(0.011, 0.011)] * 10, True),  # more than half of the limit, and no queue has stood for long
+        (1.0, [(0.009, 0.009)] * 10, False),
+        (61.0, [(0.011, 0.011)] * 10, False),
+        (1.0, [(0.060, 0.060)] * 10 + [(0.001, 0.001)] * 500, False),  # what was in progress is done
+    ],
+)
+async def test_a_loop_that_has_refused_calls_lately_refuses_sooner(
+    refused_ago_s: float, turns: list[tuple[float, float]], overloaded: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    lag = LoopLag(LIMIT_S)
+    lag.noted(trio.current_time() - refused_ago_s)
+    for turn_s, work_s in turns:
+        lag.turned(turn_s, work_s)
+
+    assert lag.is_overloaded is overloaded
+
+
+async def test_turns_before_an_idle_wait_are_forgotten() -> None:
+    lag = LoopLag(LIMIT_S)
+    lag.noted(trio.current_time())
+    lag.turned(0.060, 0.060)
+    assert lag.is_overloaded
+
+    lag.idled()
+    lag.turned(0.001, 0.001)
+    assert not lag.is_overloaded
+
+
 async def test_refusals_are_those_of_one_overload_until_a_minute_passes_without_one() -> None:
     lag = LoopLag(0.01)
     assert lag.refuses_s(5.0) is None
@@ -203,6 +235,30 @@ async def test_while_the_loop_lags_new_calls_get_503_at_once_and_those_in_progre
         assert house.listener.lag.refuses_s(trio.current_time()) is not None
 
 
+async def test_a_request_that_has_begun_before_an_overload_is_served() -> None:
+    async with serving(echoes) as house:
+        client = await house.client()
+        await client.say(post(b"x" * 100)[:20])
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        overload(house.listener.lag)
+        await client.say(post(b"x" * 100)[20:])
+
+        assert await client.answer() == (200, [(b"content-length", b"100")], b"x" * 100)
+        assert (await client.ask())[0] == 503, "the next one is not"
+
+
+async def test_a_call_is_served_whose_connection_was_accepted_to_be_served() -> None:
+    async with serving(echoes) as house:
+        listener = house.listener
+        listener.lag.noted(trio.current_time())
+        listener.on_connections = lambda number: overload(listener.lag) if number else None
+        with socket.create_connection(("127.0.0.1", house.port)) as sock:
+            sock.sendall(post(b"call"))  # the loop has not looked yet
+            client = Client(trio.SocketStream(trio.socket.from_stdlib_socket(sock)))
+            assert (await client.answer())[::2] == (200, b"call")
+            assert (await client.ask())[0] == 503
+
+
 async def test_a_connection_whose_call_was_refused_serves_the_next() -> None:
     async with serving(echoes) as house:
         client, leaving = await house.client(), await house.client()
@@ -219,7 +275,8 @@ async def test_a_connection_whose_call_was_refused_serves_the_next() -> None:
 
 def overload(lag: LoopLag) -> None:
     """As if it had not been idle for long, and turns were too long."""
-    trio.lowlevel.remove_instrument(lag)  # else each wait for the test's client would count as idle
+    with suppress(KeyError):
+        trio.lowlevel.remove_instrument(lag)  # else each wait for the test's client would count as idle
     lag.is_overloaded = True
 
 
