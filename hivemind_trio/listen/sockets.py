@@ -56,7 +56,7 @@ class ConnectionSource(Protocol):
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Return listening sockets, one for each address that `host` stands for.
+    """Return listening sockets, one for each address that `host` stands for. `::` takes IPv4 too, where systems can.
 
     TCP_USER_TIMEOUT and keep-alive probes, where the platform has them, are set here and inherited by what is accepted.
 
@@ -75,10 +75,12 @@ def bind(host: str, port: int) -> list[socket.socket]:
 
     sockets: list[socket.socket] = []
     try:
+        alone = len(dict.fromkeys(found)) == 1
         for family, _, _, _, address in dict.fromkeys(found):
             # The port that the first address was given is asked of the others too: one URL, both families.
             chosen = port or (sockets[0].getsockname()[1] if sockets else 0)
-            sockets.append(_listening(family, (address[0], chosen, *address[2:])))
+            both = alone and address[0] == "::" and socket.has_dualstack_ipv6()
+            sockets.append(_listening(family, (address[0], chosen, *address[2:]), both=both))
     except OSError as error:
         for sock in sockets:
             sock.close()
@@ -124,7 +126,8 @@ def peer_of(sock: trio.socket.SocketType) -> tuple[str, int] | None:
     """
     if sock.family in (socket.AF_INET, socket.AF_INET6):
         host, port = sock.getpeername()[:2]
-        return host, port
+        # A socket for both families shows an IPv4 address so; it is one caller, however it came.
+        return host.removeprefix("::ffff:") if "." in host else host, port
     if sock.family == socket.AF_UNIX and hasattr(socket, "SO_PEERCRED"):
         size = struct.calcsize("3i")
         process, user, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
@@ -132,14 +135,14 @@ def peer_of(sock: trio.socket.SocketType) -> tuple[str, int] | None:
     return None
 
 
-def _listening(family: int, address: tuple[str | int, ...]) -> socket.socket:
+def _listening(family: int, address: tuple[str | int, ...], *, both: bool) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
         if os.name == "posix":  # on Windows the option would let a second process steal the port
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not both)
         _notice_silence(sock)
         sock.bind(address)
         sock.listen(BACKLOG)

@@ -234,7 +234,7 @@ OBJECTIVE = Setting(
 SERVER: Final[Mapping[str, Setting]] = {
     "listen": Setting(
         args=(_slot(Type.ADDRESS),),
-        doc="Address for agents. An address beyond loopback needs agents with tokens.",
+        doc='Address for agents; `"[::]:8787"` takes IPv4, too. An address beyond loopback needs agents with tokens.',
         default='"127.0.0.1:8787"',
     ),
     "hosts": Setting(

@@ -82,3 +82,23 @@ async def test_ipv6_is_served_and_its_clients_are_told_apart() -> None:
 
         await client.stream.aclose()
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.skipif(not (has_ipv6() and socket.has_dualstack_ipv6()), reason="this machine has no such IPv6")
+async def test_every_ipv6_address_takes_ipv4_too_and_its_callers_are_the_same() -> None:
+    seen: list[object] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(scope["client"][0])
+        await echoes(scope, receive, send)
+
+    async with trio.open_nursery() as nursery:
+        sockets = bind("::", 0)
+        await nursery.start(Listener(app).run, sockets)
+        for host in ("127.0.0.1", "::1"):
+            client = Client(await trio.open_tcp_stream(host, sockets[0].getsockname()[1]))
+            assert (await client.ask(GET))[0] == 200
+            client.stream.socket.close()
+        nursery.cancel_scope.cancel()
+
+    assert seen == ["127.0.0.1", "::1"]
