@@ -197,6 +197,7 @@ REJECTIONS: Final[Mapping[Reason, Rejection]] = {
         "the request cannot be forwarded: {detail}",
         forwarded="`X-Forwarded-For` and `Forwarded` name different callers, and one of them may be the caller's own "
         "word; have the proxy in front remove the one that it does not set",
+        host="the value of `Host` is not a name or an address with a port",
         http="the request is not valid HTTP",
         name="the agent's name after `/@` may have letters, digits and `. _ ~ -`, at most 64: `/@build-1/v1/messages`",
         proxy="the request target is not a path, and this is no forward proxy; request a path, such as `/v1/messages`",

@@ -21,6 +21,9 @@ RETRY_AFTER_MAX_S: Final = 60
 
 SECOND_NS: Final = 1_000_000_000
 
+ALLOWED: Final = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+"""Methods that are forwarded, whatever the path; a provider takes fewer, and says so itself."""
+
 
 @final
 @attrs.frozen
@@ -59,6 +62,8 @@ def refusal(
         headers.append((b"retry-after", str(seconds).encode()))
     if row.is_final:
         headers.append((b"x-should-retry", b"false"))
+    if reason is Reason.METHOD_REJECTED:
+        headers.append((b"allow", ALLOWED))
     return Refusal(status, headers, body)
 
 

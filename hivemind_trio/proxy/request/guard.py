@@ -7,6 +7,7 @@ A browser sends `Host` with the name that its user's page was loaded from, `Orig
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Final
 
 from hivemind_trio.listen import Scope
@@ -21,6 +22,9 @@ LOCAL_DOMAINS: Final = (".localhost", ".internal")
 
 FROM_A_PAGE: Final = frozenset({b"cross-site", b"same-site"})
 """Values of `Sec-Fetch-Site` that a page of another origin gives; `none` is an address that a person typed."""
+
+_HOST: Final = re.compile(r"(?:[0-9a-z._~%!$&'()*+,;=-]+|\[[0-9a-z:.%_~-]+\])(?::[0-9]*)?")
+"""Host and port of RFC 3986, in lower case; RFC 9112 wants 400 for anything else."""
 
 Refused = tuple[Reason, str]
 
@@ -45,6 +49,8 @@ def _refused_source(head: RequestHead, server: Server) -> Refused | None:
         # A name that was not taken off: no provider has such a path, and the call would be nobody's.
         return Reason.BAD_REQUEST, rejection_text(Reason.BAD_REQUEST, "name")
     host = head.first.get(b"host", b"").decode("latin-1").lower()
+    if host and _HOST.fullmatch(host) is None:
+        return Reason.BAD_REQUEST, rejection_text(Reason.BAD_REQUEST, "host")
     # HTTP/1.0 needs no `Host`, and no browser leaves it out.
     if host and not _is_ours(host, server):
         return Reason.FOREIGN_HOST, rejection_text(Reason.FOREIGN_HOST, name=_name(host))
