@@ -130,7 +130,8 @@ PAGES: Final = (
         "malformed URL or address",
         'A base is `"https://host[:port][/path]"` without query or credentials, an address `"host:port"`. '
         "A base that ends with a path of a call, or with what all of them begin with, is a warning: calls append their "
-        "own path. A version in it (`https://openrouter.ai/api/v1`) is right.",
+        "own path. A version in it (`https://openrouter.ai/api/v1`) is right, and calls leave out theirs; before other "
+        "segments it is a warning, for it may be of something else (`https://gateway/v2/llm`).",
         wrong='provider lab { api vllm; base "127.0.0.1:8000" }',
         right='provider lab { api vllm; base "http://127.0.0.1:8000" }',
     ),
