@@ -31,6 +31,8 @@ _state = tempfile.mkdtemp(prefix="hivemind-state-")
 atexit.register(shutil.rmtree, _state, ignore_errors=True)
 os.environ["XDG_STATE_HOME"] = _state
 os.environ.pop("XDG_RUNTIME_DIR", None)
+# pytest-xdist says 80 in its workers: output is as wide as it comes unless a test says how wide.
+os.environ.pop("COLUMNS", None)
 settings.load_profile(os.environ.get("HIVEMIND_TEST_PROFILE", "ci"))
 
 

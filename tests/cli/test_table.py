@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import struct
+import sys
+import termios
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from hivemind_trio.cli.control.status import BUDGETS_SHOWN, fullest_budgets
-from hivemind_trio.cli.table import aligned
+from hivemind_trio.cli.table import aligned, columns_wanted, fit, joined, table
+from hivemind_trio.policy import width
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -41,3 +51,88 @@ def test_a_few_accounts_are_all_shown() -> None:
     lines = fullest_budgets([account(number) for number in range(BUDGETS_SHOWN)], NOW).splitlines()
 
     assert len(lines) == 1 + BUDGETS_SHOWN
+
+
+# ---- the width of a terminal ----
+
+ROWS = [
+    ["call", "agent", "model", "state", "next"],
+    ["67c66b-362", "agent-with-a-long-name-29", "claude-sonnet-4-5-20250929", "waiting", ""],
+    ["67c66b-363", "ci", "claude-opus-4-1", "in flight", ""],
+]
+
+
+def drawn(rows: list[list[str]]) -> list[str]:
+    return ["  ".join(cells).rstrip() for cells in aligned(rows)]
+
+
+def test_rows_that_fit_are_as_they_were() -> None:
+    found = fit(ROWS, 90, least=["model"])
+
+    assert (found.rows, found.gone, found.note) == (ROWS, (), "")
+
+
+def test_what_is_empty_is_left_out_without_a_word_and_the_least_with_one() -> None:
+    empty, least = fit(ROWS, 76, least=["model", "next"]), fit(ROWS, 50, least=["model", "next"])
+
+    assert (empty.rows[0], empty.note) == (["call", "agent", "model", "state"], "")
+    assert (least.rows[0], least.note) == (["call", "agent", "state"], "(too narrow for model: see --json)")
+
+
+def test_of_the_columns_that_stay_the_widest_goes_on_below() -> None:
+    found = fit(ROWS, 60, least=["next"], names=(0, 1))
+
+    assert drawn(found.rows) == [
+        "call        agent                      model       state",
+        "67c66b-362  agent-with-a-long-name-29  claude-son  waiting",
+        "                                       net-4-5-",
+        "                                       20250929",
+        "67c66b-363  ci                         claude-     in flight",
+        "                                       opus-4-1",
+    ]
+
+
+CELLS = st.text("abcdef0123-", max_size=40)
+
+
+@given(st.lists(st.tuples(CELLS, CELLS, CELLS, CELLS), min_size=1, max_size=5), st.integers(50, 100), st.data())
+def test_no_row_is_wider_and_nothing_that_is_shown_is_cut(
+    cells: list[tuple[str, ...]], columns: int, data: st.DataObject
+) -> None:
+    head = ["first", "second", "third", "fourth"]
+    least = data.draw(st.lists(st.sampled_from(head[1:]), unique=True))
+
+    found = fit([head, *cells], columns, least=least)
+
+    assert all(width(line) <= columns for line in drawn(found.rows))
+    shown = {name: "".join(row[at] for row in found.rows[1:]) for at, name in enumerate(found.rows[0])}
+    for at, name in enumerate(head):
+        whole = "".join(row[at] for row in cells)
+        assert shown.get(name) == whole or name in found.gone or (name in least and not whole)
+
+
+def test_a_table_is_as_wide_as_the_terminal_that_it_is_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader, follower = os.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
+    with os.fdopen(leader), os.fdopen(follower, "w") as terminal, monkeypatch.context() as here:
+        here.setattr(sys, "stdout", terminal)
+        text = table(ROWS[0], ROWS[1:], least=["model", "next"])
+        wanted = columns_wanted()
+
+    assert wanted == 50
+    assert max(map(width, text.splitlines())) <= 50
+    assert text.endswith("(too narrow for model: see --json)\n")
+
+
+def test_in_a_pipe_it_is_as_wide_as_it_comes_unless_columns_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = table(ROWS[0], ROWS[1:], least=["model"])
+    monkeypatch.setenv("COLUMNS", "50")
+
+    assert max(map(width, whole.splitlines())) > 80
+    assert max(map(width, table(ROWS[0], ROWS[1:], least=["next", "model"]).splitlines())) <= 50
+
+
+def test_parts_of_a_head_go_on_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+
+    assert joined(["hivemind", "team.hmp", "up 3 h", "process 4"]) == "hivemind  team.hmp\n  up 3 h  process 4"

@@ -51,10 +51,18 @@ def test_a_line_that_fits_is_as_it_was() -> None:
         *((unusable, "123456\n漢字") for unusable in ("", "0", "-5", "many")),
     ],
 )
-def test_columns_of_the_environment_crop_lines(columns: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_of_the_environment_crop_words(columns: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
 
     assert fitted("123456\n漢字") == shown
+
+
+def test_a_sentence_goes_on_below_and_a_row_of_a_table_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "16")
+
+    assert (
+        fitted("no call of agent ci waits\nlane   waiting  first") == "no call of agent\n  ci waits\nlane   waiting …\n"
+    )
 
 
 def test_spans_have_two_units_at_most() -> None:

@@ -135,7 +135,7 @@ async def test_in_a_pipe_lines_are_as_wide_as_columns_says(
 
         whole, narrow = [await trio.to_thread.run_sync(shown, columns) for columns in ("", "30")]
 
-    assert [max(map(width, text.splitlines())) for text in narrow] == [30] * len(commands)
+    assert all(max(map(width, text.splitlines())) <= 30 for text in narrow)
     assert all(max(map(width, text.splitlines())) > 30 for text in whole)
     assert [text.split()[0] for text in narrow] == [text.split()[0] for text in whole]
 

@@ -9,8 +9,10 @@ from typing import Any, Final
 
 import click
 
+from hivemind_trio.cli.table import table
+
 from .connect import json_option, proxy_of, proxy_options
-from .words import fitted, moment, span, table
+from .words import fitted, moment, span
 
 DOING: Final = {
     "arriving": "is arriving",
@@ -93,4 +95,4 @@ def call_table(calls: list[dict[str, Any]], now: datetime) -> str:
         for one in calls
     ]
     head = ["call", "agent", "lane", "provider", "model", "state", "age", "waited", "for", "next"]
-    return table(head, rows)
+    return table(head, rows, least=["next", "age", "provider", "lane", "waited", "model"], names=(0, 1))

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
-from .words import counted, moment, per, span, table
+from hivemind_trio.cli.table import table
+
+from .words import counted, moment, per, span
 
 TURNS_SHOWN: Final = 12
 """Changes of a circuit, the newest, as on its page."""
@@ -57,7 +59,7 @@ def _limits(found: dict[str, Any], now: datetime) -> str:
         *(_plan(one, now) for one in provider["plans"]),
     ]
     head = ["limit", "used", "of", "by others", "window", "how known", "kept as", "resets"]
-    return table(head, rows, right={1, 2, 3})
+    return table(head, rows, right={1, 2, 3}, least=["by others", "kept as", "how known"])
 
 
 def _plan(plan: dict[str, Any], now: datetime) -> list[str]:
@@ -99,7 +101,8 @@ def _gates(gates: list[dict[str, Any]], now: datetime) -> str:
         for one in gates
     ]
     head = ["refusals of", "in flight", "at most", "per second", "held until", "its word", "probes refused", "evidence"]
-    return table(head, rows, right={1, 2, 3, 6}) if rows else "It has refused no call for its rate.\n"
+    least = ["evidence", "probes refused", "its word"]
+    return table(head, rows, right={1, 2, 3, 6}, least=least) if rows else "It has refused no call for its rate.\n"
 
 
 def _beliefs(found: dict[str, Any], now: datetime) -> str:
@@ -141,7 +144,10 @@ def _models(models: list[dict[str, Any]]) -> str:
         "out",
         "first byte",
     ]
-    return table(head, rows, right=set(range(1, 9))) if rows else "No attempt has ended in the last hour.\n"
+    least = ["cached", "in flight", "first byte", "out", "tokens in"]
+    if not rows:
+        return "No attempt has ended in the last hour.\n"
+    return table(head, rows, right=set(range(1, 9)), least=least)
 
 
 def _circuit(turns: list[dict[str, Any]]) -> str:

@@ -10,9 +10,10 @@ from typing import Any, Final
 import click
 
 from hivemind_trio.cli.progress import ProgressLine
+from hivemind_trio.cli.table import table
 
 from .connect import json_option, proxy_of, proxy_options
-from .words import counted, fitted, moment, span, start, table
+from .words import counted, fitted, moment, span, start
 
 ASK_S: Final = 0.5
 TRIES: Final = 480
@@ -63,9 +64,9 @@ def queue_table(found: dict[str, Any], now: datetime) -> str:
         ]
         for one in sorted(found["queue"], key=lambda one: -one["oldest_s"])
     ]
-    # What matters most is left: a narrow terminal has the first columns.
     head = ["lane", "calls", "waiting for", "oldest", "first", "all", "next", "provider", "agents", "rejected"]
-    return f"{counted(found['waiting'], 'call')} waiting\n\n" + table(head, rows, right={1, 8})
+    least = ["agents", "rejected", "provider", "next", "all", "first", "oldest"]
+    return f"{counted(found['waiting'], 'call')} waiting\n\n" + table(head, rows, right={1, 8}, least=least)
 
 
 @click.command(
@@ -97,7 +98,7 @@ def advise(as_json: bool, socket: str | None, policy: str | None) -> None:
                 line.write("the proxy simulates the last hour")
             time.sleep(ASK_S)
             found = client.get("/v1/advice")
-    click.echo(json.dumps(found, indent=2) if as_json else advice_text(found), nl=as_json)
+    click.echo(json.dumps(found, indent=2) if as_json else fitted(advice_text(found)), nl=as_json)
 
 
 def advice_text(found: dict[str, Any]) -> str:

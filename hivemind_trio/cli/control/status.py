@@ -9,10 +9,12 @@ from urllib.parse import quote
 
 import click
 
+from hivemind_trio.cli.table import joined, table
+
 from .connect import json_option, proxy_of, proxy_options
 from .leases.lease import overview as resource_tables
 from .provider import provider_text
-from .words import counted, fitted, moment, per, span, start, table
+from .words import counted, fitted, moment, per, span, start
 
 BUDGETS_SHOWN: Final = 20
 """Accounts of budgets in a picture of the whole."""
@@ -78,8 +80,12 @@ def overview(found: dict[str, Any], budgets: list[dict[str, Any]], now: datetime
     return "\n".join(block for block in blocks if block)
 
 
-def header(found: dict[str, Any]) -> str:
-    """Return the counts, and what needs attention."""
+def header(found: dict[str, Any], *, is_low: bool = False) -> str:
+    """Return the counts, and what needs attention.
+
+    Args:
+        is_low: Each of them on one line: rows of the terminal are scarce.
+    """
     from hivemind_trio.policy import visible
 
     calls = found["calls"]
@@ -88,9 +94,15 @@ def header(found: dict[str, Any]) -> str:
         waiting += f" (oldest {span(found['oldest_wait_s'])})"
     if found["held"]:
         waiting += f", {found['held']:,} of them held by rules"
+    about = (
+        f"hivemind-trio {found['version']}",
+        f"{found['policy']['path']} {found['policy']['hash'][:8]}",
+        f"up {span(found['uptime_s'])}",
+        found["address"],
+        f"process {found['pid']}",
+    )
     lines = [
-        f"hivemind-trio {found['version']}  {found['policy']['path']} {found['policy']['hash'][:8]}  "
-        f"up {span(found['uptime_s'])}  {found['address']}  process {found['pid']}",
+        *(["  ".join(about)] if is_low else joined([visible(part) for part in about]).splitlines()),
         f"{waiting}, {found['inflight']:,} of {found['cap']:,} in flight, "
         f"{counted(found['agents'], 'agent')}, {calls['per_min']:,} calls/min",
         f"{counted(calls['ended'], 'call')} since the start: {calls['rejected']:,} rejected, "
@@ -181,7 +193,7 @@ def worker_table(workers: list[dict[str, Any]]) -> str:
         for one in workers
     ]
     head = ["worker", "process", "in flight", "waiting", "connections", "CPU time", "starts"]
-    return table(head, rows, right={1, 2, 3, 4, 5, 6})
+    return table(head, rows, right={1, 2, 3, 4, 5, 6}, least=["starts", "CPU time"])
 
 
 def node_table(nodes: list[dict[str, Any]], counted_by_each: str) -> str:
@@ -205,7 +217,7 @@ def node_table(nodes: list[dict[str, Any]], counted_by_each: str) -> str:
             rows.append([*head, *cells])
     head = ["node", "state", "policy", "provider", "share", "in flight", "waiting", ""]
     note = f"each of them counts {counted_by_each} for itself\n" if counted_by_each else ""
-    return table(head, rows, right={4, 5, 6}) + note
+    return table(head, rows, right={4, 5, 6}, least=["policy"]) + note
 
 
 def session_table(sessions: list[dict[str, Any]]) -> str:
@@ -227,7 +239,8 @@ def session_table(sessions: list[dict[str, Any]]) -> str:
         for one in sessions
     ]
     head = ["session", "agent", "model", "turns", "context", "a turn adds", "turns left", "cost", "age"]
-    return table(head, rows, right={3, 4, 5, 6, 7})
+    least = ["age", "cost", "a turn adds", "turns left", "model", "agent"]
+    return table(head, rows, right={3, 4, 5, 6, 7}, least=least)
 
 
 def lane_table(lanes: list[dict[str, Any]], now: datetime) -> str:
@@ -236,7 +249,9 @@ def lane_table(lanes: list[dict[str, Any]], now: datetime) -> str:
         [one["name"], f"{one['waiting']:,}", f"{one['inflight']:,}", start(one["first"], now), start(one["last"], now)]
         for one in lanes
     ]
-    return table(["lane", "waiting", "in flight", "first starts", "all started"], rows, right={1, 2})
+    return table(
+        ["lane", "waiting", "in flight", "first starts", "all started"], rows, right={1, 2}, least=["all started"]
+    )
 
 
 def fullest_budgets(budgets: list[dict[str, Any]], now: datetime) -> str:
@@ -266,4 +281,6 @@ def budget_table(budgets: list[dict[str, Any]], now: datetime) -> str:
         ]
         for one in _ranked(budgets)
     ]
-    return table(["budget", "of", "allowance", "spent", "held", "resets"], rows, right={3, 4})
+    return table(
+        ["budget", "of", "allowance", "spent", "held", "resets"], rows, right={3, 4}, least=["held"], names=(0, 1)
+    )

@@ -16,12 +16,13 @@ from typing import Any, Final, Self
 import click
 
 from hivemind_trio.cli.console import color_option, wants_color
+from hivemind_trio.cli.table import columns_wanted
 
 from .calls import call_table
 from .connect import proxy_address, proxy_options
 from .queue import queue_table
 from .status import fullest_budgets, header, lane_table, node_table, provider_table
-from .words import columns_wanted, cropped
+from .words import cropped
 
 ALTERNATE: Final = "\x1b[?1049h\x1b[?25l"
 """Another screen, without a cursor: what was on the terminal is there again afterwards."""
@@ -123,7 +124,7 @@ def _blocks(found: dict[str, Any]) -> list[str]:
     now = datetime.now(UTC)
     status, queue, calls, budgets = found["status"], found["queue"], found["calls"], found["budgets"]
     return [
-        header(status),
+        header(status, is_low=True),
         queue_table(queue, now) if queue["queue"] else "",
         provider_table(status["providers"], now),
         lane_table(status["lanes"], now),

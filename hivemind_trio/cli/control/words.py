@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Container, Sequence
+import textwrap
 from datetime import datetime, timedelta
 
-from hivemind_trio.cli.table import aligned
+from hivemind_trio.cli.table import columns_wanted
 
 
 def span(seconds: float | None) -> str:
@@ -51,12 +50,6 @@ def start(estimate: dict[str, str | None], now: datetime) -> str:
     return early if early == late else f"{early} (90 %: {late.removeprefix('in ') or 'not foreseen'})"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Container[int] = ()) -> str:
-    """Return rows under their heads, in columns."""
-    lines = aligned([head, *rows], right=right)
-    return "".join("  ".join(cells).rstrip() + "\n" for cells in lines)
-
-
 def cropped(line: str, columns: int) -> str:
     """Return a line that is no wider than the terminal, and cannot act on it."""
     from hivemind_trio.policy import visible, width
@@ -69,16 +62,23 @@ def cropped(line: str, columns: int) -> str:
     return f"{line}…" if columns > 0 else ""
 
 
-def columns_wanted() -> int:
-    """Return COLUMNS of the environment, the width that a pipe or a file should have; without it no line is cropped."""
-    text = os.environ.get("COLUMNS", "")
-    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else sys.maxsize
-
-
 def fitted(text: str) -> str:
-    """Return a text whose lines are no wider than COLUMNS."""
+    """Return a text whose lines are no wider than the terminal: sentences go on below, rows of tables are cropped."""
     columns = columns_wanted()
-    return text if columns == sys.maxsize else "".join(f"{cropped(line, columns)}\n" for line in text.splitlines())
+    if columns == sys.maxsize:
+        return text
+    return "".join(f"{cropped(part, columns)}\n" for line in text.splitlines() for part in _lines_of(line, columns))
+
+
+def _lines_of(line: str, columns: int) -> list[str]:
+    """Return the lines of a sentence that fit; a row of a table is left as it is."""
+    from hivemind_trio.policy import width
+
+    if columns < 1 or width(line) <= columns or "  " in line.strip():
+        return [line]
+    indent = "  " if columns > 2 else ""
+    wrapped = textwrap.wrap(line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return wrapped or [""]
 
 
 def counted(number: int, one: str, many: str = "") -> str:

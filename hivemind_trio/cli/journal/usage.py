@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hivemind_trio.cli.table import aligned
+from hivemind_trio.cli.table import aligned, table
 
 from .find import asked, journal_of, journal_options, moment_ns
 from .plans import plan_lines
@@ -138,8 +138,8 @@ def _table(by: str, rows: Sequence[UsageRow]) -> str:
         "",
         "",
     )
-    lines = aligned([head, *shown, *([total] if len(rows) > 1 else [])], right=set(range(1, len(head))))
-    text = "".join("  ".join(line).rstrip() + "\n" for line in lines)
+    least = ["wait p50", "cached", "failed", "rejected"]
+    text = table(head, [*shown, *([total] if len(rows) > 1 else [])], right=set(range(1, len(head))), least=least)
     unpriced = sum(row.unpriced for row in rows)
     if unpriced:
         text += f'* {unpriced:,} attempts without a known price; add `model "..." {{ price ... }}` to the policy\n'

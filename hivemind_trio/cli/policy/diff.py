@@ -19,6 +19,7 @@ from hivemind_trio.cli.console import (
 )
 from hivemind_trio.cli.policy_files import checked_policy, providing
 from hivemind_trio.cli.simulate.scenarios import SEEDS, USUAL, scenario_named, stop_at_misfits
+from hivemind_trio.cli.table import columns_wanted
 
 if TYPE_CHECKING:
     from hivemind_trio.cli.simulate.policy_effect import PolicyEffect
@@ -116,9 +117,10 @@ def _print(found: Diff, effect: PolicyEffect | None, format_: str, color: str, *
         click.echo(json.dumps(report, indent=2))
         return
     colored = format_ == "text" and wants_color(color, sys.stdout)
-    said = render_diff(found, format_, color=colored)
+    columns = columns_wanted() if format_ == "text" else sys.maxsize
+    said = render_diff(found, format_, color=colored, columns=columns)
     if effect is not None:
-        said += effect.markdown() if format_ == "markdown" else effect.text(color=colored)
+        said += effect.markdown() if format_ == "markdown" else effect.text(color=colored, columns=columns)
     click.echo(said, nl=False, color=colored)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +20,7 @@ from hivemind_trio.cli.console import (
 from hivemind_trio.cli.pictures import stop_unless_drawable, write_drawing
 from hivemind_trio.cli.policy_files import checked_policy, providing
 from hivemind_trio.cli.progress import ProgressLine, RunProgress
+from hivemind_trio.cli.table import columns_wanted
 
 from .nodes import NODES_MAX, after_the_end, nodes_spec
 from .scenarios import (
@@ -296,7 +296,7 @@ def _print_tables(
         pairs,
         against,
         color=wants_color(color, sys.stdout),
-        columns=shutil.get_terminal_size().columns if sys.stdout.isatty() else None,
+        columns=columns_wanted(),
         blocks=_can_show("▁█"),
         notes=[
             *([AS_SAID] if len(programs) > 1 and not same_truth(programs[0], programs[1], scenario) else []),

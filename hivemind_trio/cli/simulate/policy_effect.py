@@ -14,7 +14,7 @@ from hivemind_trio.policy import Program, markdown_words, visible
 from hivemind_trio.sim import Figures, Scenario, same_truth, settled, shifts, side_by_side
 
 from .json_output import interval
-from .tables import changes, table
+from .tables import changes, fitting, wrapped
 
 AS_SAID: Final = (
     "The providers here are as strict as each policy says: what a policy raises is taken to be there. "
@@ -38,13 +38,13 @@ class PolicyEffect:
     as_said: bool
     """The providers are not equally strict in both."""
 
-    def text(self, *, color: bool) -> str:
+    def text(self, *, color: bool, columns: int = sys.maxsize) -> str:
         """For a terminal, below the changes."""
-        head = visible(self._head("simulated"))
+        head = wrapped(visible(self._head("simulated")), columns)
         parts = [
             click.style(head, bold=True) if color else head,
-            table(self._rows(), color=color),
-            *([AS_SAID] if self.as_said else []),
+            fitting(self._rows(), columns, color=color),
+            *([wrapped(AS_SAID, columns)] if self.as_said else []),
         ]
         return "\n" + "\n\n".join(parts) + "\n"
 

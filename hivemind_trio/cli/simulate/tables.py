@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import click
 
-from hivemind_trio.cli.table import aligned
+from hivemind_trio.cli.table import aligned, fit
 from hivemind_trio.model.plan import WHOLE
 from hivemind_trio.policy import visible
 from hivemind_trio.sim import (
@@ -35,6 +36,11 @@ WITHIN: Final = "19 of 20 times within"
 WIDTH: Final = 100
 """Largest width of sentences."""
 
+WAITS_LEAST: Final = ("unserved", "p50", "max")
+"""Columns of waits that a narrow terminal does without, the first one first."""
+PROVIDERS_LEAST: Final = ("cap used", "limit", "longest line", "circuit opened")
+"""The same of providers."""
+
 _ALWAYS: Final = frozenset(metric.name for metric in METRICS) | {""}
 """Rows of a comparison that stand there even where they say nothing; a lane that one policy has and the other has not
 is among the waits of each."""
@@ -56,14 +62,14 @@ def as_text(
     against: Against | None,
     *,
     color: bool,
-    columns: int | None = None,
+    columns: int = sys.maxsize,
     blocks: bool = True,
     notes: Sequence[str] = (),
 ) -> str:
     """For people.
 
     Args:
-        columns: As wide as the terminal; None: as wide as it comes.
+        columns: Width of the terminal.
         blocks: What it is written to can show `▁▂▃`.
         notes: What else there is to say, below the sentences.
     """
@@ -74,44 +80,49 @@ def as_text(
     title = f"{scenario.name}: {about}" if about else scenario.name
     head = [visible(title), visible(f"{ran}, {seeds}{means}")]
     said = [" ".join(verdict(pairs, scenario))] if against is None else difference_said(policy, pairs, *against)
-    wide = min(columns or WIDTH, WIDTH)
+    wide = min(columns, WIDTH)
     wrapped = "\n".join(line for each in (*said, *notes) for line in textwrap.wrap(visible(each), wide))
-    if columns is not None:
+    if columns < sys.maxsize:
         head = [line for each in head for line in textwrap.wrap(each, columns)]
     parts = ["\n".join(head), click.style(wrapped, bold=True) if color else wrapped]
     proxied = [pair.proxy for pair in pairs]
     ways = {"direct": [pair.direct for pair in pairs], "through the proxy": proxied}
     if against is None:
-        parts.append(table(_overview(ways), color=color))
+        parts.append(table(_overview(ways), color=color, columns=columns))
     else:
         other = against[0] if against[0] != policy else f"{policy}, again"
         changed = [pair.proxy for pair in against[1]]
         ways = {policy: proxied, other: changed}
         rows = [row for row in changes(policy, proxied, other, changed) if row[3] != "-" or row[0] in _ALWAYS]
-        parts.append(_fitting(rows, columns, color=color))
+        parts.append(fitting(rows, columns, color=color))
     for name, runs in ways.items():
         if name == "direct":
             continue
         whose = f"{visible(name)}:\n" if against is not None else ""
-        parts.append(whose + table(_waits(runs), color=color))
-        parts.append(table(_providers(runs), color=color, columns=columns))
+        parts.append(whose + table(_waits(runs), color=color, columns=columns, least=WAITS_LEAST))
+        parts.append(table(_providers(runs), color=color, columns=columns, least=PROVIDERS_LEAST))
         nodes = _nodes(runs)
-        parts += [table(nodes, color=color)] if nodes else []
+        parts += [table(nodes, color=color, columns=columns)] if nodes else []
         plans = _plans(runs)
-        parts += [table(plans, color=color)] if len(plans) > 1 else []
+        parts += [table(plans, color=color, columns=columns)] if len(plans) > 1 else []
         parts += [over_time(runs[0], columns)] if blocks else []
     parts += _reasons(ways)
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _fitting(rows: list[list[str]], columns: int | None, *, color: bool) -> str:
+def fitting(rows: list[list[str]], columns: int, *, color: bool) -> str:
     """Return a comparison; where it is too wide for the terminal, without the widths of what is compared."""
     said = table(rows, color=color)
-    if columns is None or max(map(len, click.unstyle(said).splitlines())) <= columns:
+    if max(map(len, click.unstyle(said).splitlines())) <= columns:
         return said
     short = [[name, *(cell.partition(" ± ")[0] for cell in (old, new)), *rest] for name, old, new, *rest in rows]
     short[0][1:3] = ["before", "after"]
     return table(short, color=color, columns=columns)
+
+
+def wrapped(text: str, columns: int) -> str:
+    """Return a sentence on as many lines as it needs."""
+    return text if columns == sys.maxsize else "\n".join(textwrap.wrap(text, columns))
 
 
 # ---- tables ----
@@ -307,21 +318,12 @@ def _names(tables: Iterable[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(name for table in tables for name in table))
 
 
-def table(rows: Sequence[Sequence[str]], *, color: bool, columns: int | None = None) -> str:
+def table(rows: Sequence[Sequence[str]], *, color: bool, columns: int = sys.maxsize, least: Sequence[str] = ()) -> str:
     """Aligned, for a terminal; the first row is the head, and words in the last column go on below where they must."""
     head = rows[0]
     words = head[-1] in ("met", WITHIN)  # these are no numbers
-    if words and columns is not None:
-        before = sum(max(map(len, column)) + 2 for column in list(zip(*rows, strict=True))[:-1])
-        rows = [line for row in rows for line in _folded(row, max(12, columns - before))]
-    lines = ["  ".join(cells).rstrip() for cells in aligned(rows, right=range(1, len(head) - words))]
+    found = fit(rows, columns, right=range(1, len(head) - words), least=least)
+    lines = ["  ".join(cells).rstrip() for cells in aligned(found.rows, right=found.right)]
     if color:
         lines[0] = click.style(lines[0], bold=True)
-    return "\n".join(lines)
-
-
-def _folded(row: Sequence[str], wide: int) -> Iterator[list[str]]:
-    first, *more = textwrap.wrap(row[-1], wide) or [""]
-    yield [*row[:-1], first]
-    for line in more:
-        yield [""] * (len(row) - 1) + [line]
+    return "\n".join(line for line in [*lines, found.note] if line)

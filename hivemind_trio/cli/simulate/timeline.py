@@ -23,15 +23,16 @@ _LEVELS: Final[Mapping[str, Callable[[Level], int]]] = {
 }
 
 
-def over_time(run: Figures, columns: int | None) -> str:
+def over_time(run: Figures, columns: int) -> str:
     """Each provider's, below a line that says of when; nothing of a run that was over at once.
 
     Args:
-        columns: As wide as the terminal; None: as wide as it comes.
+        columns: Width of the terminal.
     """
     if len(run.samples) < 2:
         return ""
-    wide = SPARKS if columns is None else max(20, min(SPARKS, columns - 40))
+    names = max((len(name) for name, seen in run.upstreams.items() if seen.attempts), default=0)
+    wide = max(10, min(SPARKS, columns - names - len("  in flight    at most 99,999")))
     rows = []
     for name, seen in run.upstreams.items():
         levels = [(sample.at_ns, sample.providers[name]) for sample in run.samples if name in sample.providers]

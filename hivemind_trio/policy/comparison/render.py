@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final
@@ -25,15 +27,16 @@ _HUES: Final = {State.RESETS: _YELLOW, State.RESTART: _RED, State.DRAINS: _YELLO
 NOT_ALL: Final = "the search was cut short: further calls may be treated differently"
 
 
-def render_diff(diff: Diff, format_: str, *, color: bool = False) -> str:
+def render_diff(diff: Diff, format_: str, *, color: bool = False, columns: int = sys.maxsize) -> str:
     """Return the comparison in one of `DIFF_FORMATS`; it ends with a newline.
 
     Args:
         color: Of the text.
+        columns: Width of the terminal, for the text: what is wider goes on below.
     """
     match format_:
         case "text":
-            return _text(diff, color=color)
+            return _text(diff, columns, color=color)
         case "json":
             return json.dumps(diff_object(diff), indent=2) + "\n"
         case "markdown":
@@ -58,14 +61,14 @@ def _counted(number: int, what: str) -> str:
 # ---- text ----
 
 
-def _text(diff: Diff, *, color: bool) -> str:
+def _text(diff: Diff, columns: int, *, color: bool) -> str:
     paint = _painter(color)
     head = f"{visible(diff.old or '(no policy)')} -> {visible(diff.new)}: {summary(diff)}"
     lines = [paint(_BOLD, head)]
     for subject, changes in groupby(diff.changes, key=lambda change: change.subject):
-        lines += ["", *_subject(subject, list(changes), color=color)]
+        lines += ["", *_subject(subject, list(changes), columns, color=color)]
     for number, call in enumerate(diff.calls):
-        lines += ["", *([paint(_BOLD, "calls"), ""] if not number else []), *_call(call, color=color)]
+        lines += ["", *([paint(_BOLD, "calls"), ""] if not number else []), *_call(call, columns, color=color)]
     if not diff.complete:
         lines += ["", paint(_YELLOW, NOT_ALL)]
     return "\n".join(lines) + "\n"
@@ -75,7 +78,7 @@ def _painter(color: bool) -> Any:
     return (lambda hue, text: f"{hue}{text}{_PLAIN}" if text else text) if color else (lambda _hue, text: text)
 
 
-def _subject(subject: str, changes: Sequence[Change], *, color: bool) -> Iterator[str]:
+def _subject(subject: str, changes: Sequence[Change], columns: int, *, color: bool) -> Iterator[str]:
     paint = _painter(color)
     first = changes[0]
     at = paint(_DIM, f" ({visible(first.at)})") if first.at else ""
@@ -87,9 +90,13 @@ def _subject(subject: str, changes: Sequence[Change], *, color: bool) -> Iterato
         shown = paint(hue, visible(what)) if hue else visible(what)
         setting = f"{visible(change.setting).ljust(pad)}  " if change.setting else ""
         yield f"  {setting}{shown}"
-        state = _state(change)
-        if state:
-            yield f"  {'':{pad}}  {paint(_HUES.get(change.effect.state, _DIM), state)}"
+        for line in _lines(_state(change), columns - pad - 4):
+            yield f"  {'':{pad}}  {paint(_HUES.get(change.effect.state, _DIM), line)}"
+
+
+def _lines(text: str, wide: int) -> list[str]:
+    """Return the lines of a sentence; on a terminal that is too narrow for any, one."""
+    return textwrap.wrap(text, min(wide, 10_000)) if wide > 20 else [text] if text else []
 
 
 def _what(change: Change) -> str:
@@ -117,16 +124,22 @@ def _state(change: Change) -> str:
     return f"{word}{effect.says}{code}"
 
 
-def _call(call: CallChange, *, color: bool) -> Iterator[str]:
+def _call(call: CallChange, columns: int, *, color: bool) -> Iterator[str]:
     paint = _painter(color)
-    yield "  " + paint(_BOLD, visible(shown_call(call)))
+    for number, line in enumerate(_lines(visible(shown_call(call)), columns - 4)):
+        yield ("    " if number else "  ") + paint(_BOLD, line)
     rows = [
         (turn.setting, f"{visible(turn.before)} -> {visible(turn.after)}", visible(_by(turn))) for turn in call.turns
     ]
     pads = [max(width(row[column]) for row in rows) for column in range(2)]
     for setting, what, by in rows:
         line = f"    {setting.ljust(pads[0])}  {what}{' ' * (pads[1] - width(what))}"
-        yield f"{line}  {paint(_DIM, by)}".rstrip()
+        if width(line) + 2 + width(by) <= columns:
+            yield f"{line}  {paint(_DIM, by)}".rstrip()
+            continue
+        yield line.rstrip()
+        for more in _lines(by, columns - pads[0] - 6):
+            yield f"    {'':{pads[0]}}  {paint(_DIM, more)}"
 
 
 def shown_call(call: CallChange) -> str:

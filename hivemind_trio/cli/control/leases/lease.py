@@ -21,7 +21,8 @@ from hivemind_trio.cli.control.connect import (
     proxy_of,
     proxy_options,
 )
-from hivemind_trio.cli.control.words import counted, moment, span, table
+from hivemind_trio.cli.control.words import counted, moment, span
+from hivemind_trio.cli.table import table
 
 EXIT_NO_LEASE: Final = 75
 """`EX_TEMPFAIL`: no lease was free in time."""
