@@ -60,6 +60,7 @@ from .protocol.events import Reject as Reject
 from .protocol.events import ResponseStarted as ResponseStarted
 from .protocol.events import SharesSet as SharesSet
 from .protocol.events import TimePassed as TimePassed
+from .protocol.events import Unretried as Unretried
 from .protocol.ledger import Correction as Correction
 from .protocol.ledger import CreditDrawn as CreditDrawn
 from .protocol.ledger import Draw as Draw

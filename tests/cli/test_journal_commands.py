@@ -18,7 +18,7 @@ from click.testing import Result
 
 from hivemind_trio.model import Reason
 from hivemind_trio.policy import ModelPrice
-from hivemind_trio.scheduler import Call, CallArrived, CallCancelled, CallId
+from hivemind_trio.scheduler import Call, CallArrived, CallCancelled, CallId, Unretried
 from hivemind_trio.store import open_journal
 from tests.store.written import CALL, MS, TWICE, answered, moved, tell
 from tests.support.policies import compiled
@@ -80,7 +80,21 @@ def test_usage_adds_up_what_the_attempts_took(run: Run, journal: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "by", ["agent", "team", "model", "provider", "lane", "session", "day", "hour", "status", "reason"]
+    "by",
+    [
+        "agent",
+        "team",
+        "caller",
+        "credential",
+        "model",
+        "provider",
+        "lane",
+        "session",
+        "day",
+        "hour",
+        "status",
+        "reason",
+    ],
 )
 def test_every_sum_is_the_same_whatever_it_is_divided_by(run: Run, journal: Path, by: str) -> None:
     whole = json.loads(run("usage", "--journal", str(journal), "--json").stdout)["rows"]
@@ -140,6 +154,18 @@ def test_the_story_of_a_call_has_its_waits_and_attempts(run: Run, journal: Path)
     assert [one["outcome"] for one in last["attempts"]] == [str(one.outcome) for one in TWICE.attempts]
     assert sum(one["waited_ns"] for one in last["attempts"]) == max(one.waited_ns for one in TWICE.attempts)
     assert last["policy"] == "abcdef0123"
+
+
+@pytest.mark.parametrize("why", [str(why) for why in Unretried])
+def test_the_story_of_a_call_says_why_its_last_attempt_was_not_repeated(run: Run, journal: Path, why: str) -> None:
+    with closing(sqlite3.connect(journal)) as database, database:
+        database.execute("UPDATE ends SET unretried = ? WHERE rowid = (SELECT max(rowid) FROM ends)", (why,))
+
+    told = run("explain", "--last", "--journal", str(journal))
+    found = json.loads(run("explain", "--last", "--journal", str(journal), "--json").stdout)
+
+    assert told.stdout.count("not retried: ") == 1
+    assert [one["unretried"] for one in found["attempts"]] == [None] * (len(found["attempts"]) - 1) + [why]
 
 
 def test_a_story_is_found_by_its_id_in_the_default_place(

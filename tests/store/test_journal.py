@@ -18,25 +18,29 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hivemind_trio.model import Reason, RecordedCall, Request
+from hivemind_trio.model import Outcome, Reason, RecordedCall, Request
 from hivemind_trio.model.addresses import LOOPBACK, address_number
 from hivemind_trio.proxy import CallRecord
 from hivemind_trio.scheduler import (
+    AttemptEnded,
+    AttemptResult,
     Call,
     CallArrived,
     CallCancelled,
     CallId,
     Circuit,
+    Finish,
     LimitChanged,
     PolicyLoaded,
     Reject,
     SessionFacts,
     TimePassed,
+    Unretried,
 )
 from hivemind_trio.store import CallFilter, Journal, JournalError, join_journal, open_journal, read_journal
 from hivemind_trio.store.journal import reader, writer
 from hivemind_trio.store.journal.journal_file import JournalFile
-from hivemind_trio.store.journal.rows import HEADER_SETS_MAX, Entry
+from hivemind_trio.store.journal.rows import HEADER_SETS_MAX, Entry, Scribe
 from tests.support.policies import compiled
 
 from .drawn import calls
@@ -511,7 +515,7 @@ def other_database(path: Path) -> None:
 def newer(path: Path) -> None:
     trio.run(written, str(path), [CALL])
     with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA user_version = 11")
+        database.execute("PRAGMA user_version = 12")
 
 
 def empty(path: Path) -> None:
@@ -523,7 +527,7 @@ def empty(path: Path) -> None:
     [
         (text_file, "not a journal", False),
         (other_database, "not a journal", False),
-        (newer, "version 11, and this hivemind-trio knows up to 10", False),
+        (newer, "version 12, and this hivemind-trio knows up to 11", False),
         (Path.mkdir, "it is a folder|directory", False),
         (empty, "not a journal", True),
         (lambda _: None, "no such file", True),
@@ -689,6 +693,7 @@ async def test_a_journal_of_version_1_is_written_on(tmp_path: Path) -> None:
             "ALTER TABLE calls DROP COLUMN session_cost_microusd; ALTER TABLE calls DROP COLUMN session_age_ns; "
             "ALTER TABLE calls DROP COLUMN client_address; ALTER TABLE grants DROP COLUMN account; "
             "ALTER TABLE calls DROP COLUMN tokens_counted; ALTER TABLE calls DROP COLUMN counted_by; "
+            "ALTER TABLE ends DROP COLUMN unretried; "
             "CREATE VIEW history AS SELECT 1; PRAGMA user_version = 1"
         )
     before = read_journal(path)
@@ -698,7 +703,7 @@ async def test_a_journal_of_version_1_is_written_on(tmp_path: Path) -> None:
     assert before == (CALL,)
     assert len(read_journal(path)) == 2
     with closing(sqlite3.connect(path)) as database:
-        assert database.execute("PRAGMA user_version").fetchone() == (10,)
+        assert database.execute("PRAGMA user_version").fetchone() == (11,)
         assert len(database.execute("SELECT lane, waited_ms FROM history").fetchall()) == 2
 
 
@@ -748,3 +753,18 @@ async def test_of_headers_metadata_and_addresses_those_are_kept_that_the_policy_
     assert second.request.headers == {"user-agent": "claude-cli/2", "x-team": "a", "x-odd": "b"}
     assert second.request.meta == {"job": "1"}
     assert (first.request.client_address, second.request.client_address) == (LOOPBACK, address)
+
+
+def test_an_attempt_that_was_the_last_is_kept_with_the_reason() -> None:
+    scribe = Scribe(session=1, decided=0, header_set=0, salt=b"salt")
+    ended = AttemptEnded(CallId(7), AttemptResult(outcome=Outcome.FAILED, status=500))
+
+    rows = scribe.rows(
+        [
+            (1, 1, ended, [Finish(CallId(7), Unretried.BUDGET)]),
+            (2, 2, ended, [Finish(CallId(8), Unretried.BUDGET)]),
+            (3, 3, ended, []),
+        ]
+    )
+
+    assert [row[-1] for row in rows["ends"]] == ["retry-budget", None, None]

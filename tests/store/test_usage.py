@@ -49,7 +49,8 @@ def fill(database: sqlite3.Connection, chance: Random, calls: int) -> list[dict[
         key = {"session": chance.randint(1, 2), "call": number}
         call = {
             "wall_ns": WALL + chance.randrange(50) * HOUR // 4, "model": chance.choice(["m", "n", ""]),
-            "job": chance.choice(["", "j", "k"]),
+            "job": chance.choice(["", "j", "k"]), "caller": chance.choice(["", "ci@1f", "bot"]),
+            "credential": chance.choice(["", "6c78", "9490"]),
         }  # fmt: skip
         insert(database, "calls", **key, **call)
         answer: dict[str, Any] | None = None
@@ -99,6 +100,8 @@ def word(key: str, one: dict[str, Any]) -> str:
         "provider": last.get("provider"),
         "lane": last.get("lane") or answer.get("lane"),
         "session": call["job"],
+        "caller": call["caller"],
+        "credential": call["credential"],
         "day": at.strftime("%Y-%m-%d"),
         "hour": at.strftime("%Y-%m-%d %H:00"),
         "status": str(answer["status"]) if answer else None,

@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from hivemind_trio.store import AttemptStory, CallStory
 
 SLOW_SHOWN: Final = 10
+UNRETRIED: Final = {
+    "class": "its retry class does not list the failure (`on`)",
+    "attempts": "its retry class allows no further attempt (`attempts`)",
+    "retry-after": "the provider's retry-after is longer than its retry class waits for (`honor`)",
+    "deadline": "the next attempt would have begun after its deadline",
+    "retry-budget": "the retry budget of provider {provider} was used up (`ratio` of the retry class)",
+}
+"""Reason for which a failed attempt was the last -> words."""
 DAY_NS: Final = 86_400 * 10**9
 
 
@@ -168,7 +176,11 @@ def _attempt_lines(attempt: AttemptStory) -> list[str]:
         facts.append("tokens " + (", ".join(f"{count:,} {name}" for name, count in counts.items()) or "none"))
     if attempt.cost_microusd is not None:
         facts.append(f"${attempt.cost_microusd / 1e6:,.6f}")
-    return [*lines, f"  {seconds(attempt.granted_ns + attempt.lasted_ns):>9}  ended: {'; '.join(facts)}"]
+    ended_at = seconds(attempt.granted_ns + attempt.lasted_ns)
+    lines.append(f"  {ended_at:>9}  ended: {'; '.join(facts)}")
+    if (why := UNRETRIED.get(attempt.unretried or "")) is not None:
+        lines.append(f"  {ended_at:>9}  not retried: {why.format(provider=attempt.provider.partition('.')[0])}")
+    return lines
 
 
 def _show_slow(stories: tuple[CallStory, ...], *, as_json: bool) -> None:

@@ -20,7 +20,10 @@ from .story import seconds
 if TYPE_CHECKING:
     from hivemind_trio.store import UsageRow
 
-KEYS: Final = ("agent", "team", "model", "provider", "lane", "session", "day", "hour", "status", "reason")
+KEYS: Final = (
+    *("agent", "team", "caller", "credential", "model", "provider", "lane", "session", "day", "hour"),
+    *("status", "reason"),
+)
 
 BAR: Final = 40
 """Characters of the longest bar."""

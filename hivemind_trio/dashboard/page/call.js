@@ -125,6 +125,7 @@ function events(story) {
       one.failure, one.retry_after_ns === null ? null : `retry-after ${span(s(one.retry_after_ns))}`];
     found.push([granted, bad ? "fail" : "flight", `Attempt ${one.number}${one.outcome ? `: ${one.outcome}` : ""}${one.status ? `, ${one.status}` : ""}`,
       facts.filter(Boolean).join(", "), one.lasted_ns === null ? "" : span(s(one.lasted_ns))]);
+    if (one.unretried) found.push([granted + s(one.lasted_ns), "fail", `Not retried: ${one.unretried.replaceAll("-", " ")}`, "", ""]);
   }
   if (story.left_ns !== null) found.push([s(story.left_ns), "fail", "The client disconnected while the call waited", story.reason === "none" ? "" : story.reason.replaceAll("-", " "), ""]);
   const end = s(story.total_ns);

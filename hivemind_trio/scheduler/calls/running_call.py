@@ -11,6 +11,7 @@ from hivemind_trio.policy import Renames
 from hivemind_trio.scheduler.budgets.budgets import Reservation
 from hivemind_trio.scheduler.limits.cost import Cost
 from hivemind_trio.scheduler.protocol.call import Call
+from hivemind_trio.scheduler.protocol.events import Unretried
 
 from .placement import Placement
 
@@ -51,6 +52,8 @@ class RunningCall:
     beyond: bool = False
     """True if the provider refused it for being overloaded while it served others: there were too many at once."""
 
+    unretried: Unretried | None = None
+    """Why it has no further attempt, once it has failed and is over."""
     begun: bool = False
     """Its answer has begun, and the time that this took has been learned."""
 

@@ -12,12 +12,12 @@ from hivemind_trio.scheduler.budgets.budgets import Amounts, amounts_of
 from hivemind_trio.scheduler.calls.running_call import RunningCall
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.decisions import rejection
-from hivemind_trio.scheduler.health.retry import pause_ns, turned_away, wants_retry
+from hivemind_trio.scheduler.health.retry import pause_ns, turned_away, unwanted, wants_retry
 from hivemind_trio.scheduler.limits.cost import NOTHING, Cost
 from hivemind_trio.scheduler.limits.token_estimator import actual_cost, cost_of
 from hivemind_trio.scheduler.protocol.attempt_result import BROKEN, HEALTHY, TOO_OFTEN, AttemptResult
 from hivemind_trio.scheduler.protocol.circuit import Circuit
-from hivemind_trio.scheduler.protocol.events import Finish, Reject
+from hivemind_trio.scheduler.protocol.events import Finish, Reject, Unretried
 from hivemind_trio.scheduler.state import SchedulerState
 
 from .policy_decision import decide
@@ -150,6 +150,8 @@ def again(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> W
     listed = wants_retry(retry, ended, flight.attempt - uncounted)
     poor = ended.outcome is Outcome.TERMINAL and not ended.committed and flight.attempt - uncounted < retry.attempts
     if books.draining or not (listed or poor or ended.unsent):
+        if ended.outcome not in HEALTHY and not books.draining:
+            flight.unretried = unwanted(retry, ended, flight.attempt - uncounted)
         return None
     call = attrs.evolve(flight.call, request=attrs.evolve(flight.call.request, attempt=flight.attempt + 1))
     # A call that was refused for going too often waits for its turn; what is down may be up elsewhere.
@@ -194,7 +196,7 @@ def over(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> Fi
         )
         if reject is not None:
             return reject
-    return Finish(flight.call.id)
+    return Finish(flight.call.id, flight.unretried)
 
 
 def _has_other_key(ended: AttemptResult, flight: RunningCall, again: WaitingCall) -> bool:
@@ -223,6 +225,7 @@ def _due_ns(
     """Return when its next attempt may begin; None: there is no retry left for it, or it would come too late."""
     due_ns = books.now_ns if ended.unsent else _paused_until_ns(books, retry, ended, flight, again)
     if again.deadline_ns is not None and due_ns >= again.deadline_ns:
+        flight.unretried = Unretried.DEADLINE
         return None
     # What was turned away at the door cost the provider nothing, and is held back by what says when: its word, the
     # circuit, AIMD. A fleet that was turned away together must not use up the retries of those that were broken.
@@ -232,7 +235,10 @@ def _due_ns(
     # A mistake in the policy is told at once; what its provider has failed waits.
     waits = ended.outcome in BROKEN
     there_ns = health.retries.take(books.now_ns, deadline_ns=again.deadline_ns, waits=waits, headed=ended.headed)
-    return max(due_ns, there_ns) if there_ns is not None else None
+    if there_ns is None:
+        flight.unretried = Unretried.BUDGET
+        return None
+    return max(due_ns, there_ns)
 
 
 def _paused_until_ns(

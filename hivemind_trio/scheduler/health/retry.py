@@ -13,6 +13,7 @@ import attrs
 
 from hivemind_trio.policy import Jitter, RetrySettings
 from hivemind_trio.scheduler.protocol.attempt_result import NOT_EXECUTED, AttemptResult
+from hivemind_trio.scheduler.protocol.events import Unretried
 
 BUDGET_MAX: Final = 10.0
 """Retries that can be saved up."""
@@ -80,6 +81,15 @@ def wants_retry(retry: RetrySettings, ended: AttemptResult, attempts: int) -> bo
         return False
     listed = ended.status in retry.statuses or ended.failure in retry.failures
     return listed or not retry.error_types.isdisjoint(ended.error_types)
+
+
+def unwanted(retry: RetrySettings, ended: AttemptResult, attempts: int) -> Unretried:
+    """Return why the class wants no retry."""
+    if (ended.retry_after_ns or 0) > retry.honor_max_ns:
+        return Unretried.RETRY_AFTER
+    listed = ended.status in retry.statuses or ended.failure in retry.failures
+    listed = listed or not retry.error_types.isdisjoint(ended.error_types)
+    return Unretried.ATTEMPTS if listed and attempts >= retry.attempts else Unretried.CLASS
 
 
 def pause_ns(retry: RetrySettings, ended: AttemptResult, attempts: int, random: Random) -> int:

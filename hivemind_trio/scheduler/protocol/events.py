@@ -248,12 +248,29 @@ class Reject:
     """When it is worth coming back; None: never, as it stands."""
 
 
+class Unretried(StrEnum):
+    """Reason for which the last attempt of a call was not followed by another one."""
+
+    CLASS = "class"
+    """The retry class does not list the failure."""
+    ATTEMPTS = "attempts"
+    """The retry class allows no further attempt."""
+    RETRY_AFTER = "retry-after"
+    """The provider's word is longer than the retry class waits for."""
+    DEADLINE = "deadline"
+    """The next attempt would begin after the deadline of the call."""
+    BUDGET = "retry-budget"
+    """The retry budget of the provider is used up."""
+
+
 @final
 @attrs.frozen
 class Finish:
     """The attempt that has ended was the last: the agent is given what came of it, good or bad. The call is over."""
 
     call_id: CallId
+    unretried: Unretried | None = attrs.field(default=None, eq=False, repr=False)
+    """Why a failed attempt is not followed by another; None: it did not fail. It tells, and decides nothing."""
 
 
 @final

@@ -21,6 +21,7 @@ from hivemind_trio.scheduler import (
     CallId,
     Command,
     Event,
+    Finish,
     Grant,
     PlanChanged,
     PolicyLoaded,
@@ -204,7 +205,7 @@ class Scribe:
                 case InSession(arrived=arrived, session=known):
                     rows["calls"].append(self._call(arrived, known, at_ns, wall_ns, rows))
                 case AttemptEnded():
-                    rows["ends"].append(self._end(what, at_ns))
+                    rows["ends"].append(self._end(what, at_ns, commands))
                 case Over(answered=answered):
                     if answered.number is not None:
                         self._models.pop(answered.number, None)
@@ -312,7 +313,8 @@ class Scribe:
             treatment.account,
         )
 
-    def _end(self, over: AttemptEnded, at_ns: int) -> tuple[Any, ...]:
+    def _end(self, over: AttemptEnded, at_ns: int, commands: Sequence[Command]) -> tuple[Any, ...]:
+        last = next((one for one in commands if isinstance(one, Finish) and one.call_id == over.call_id), None)
         ended, usage = over.ended, over.ended.usage
         attempt = self._attempts.pop(over.call_id, _UNKNOWN)
         taken: tuple[Any, ...] = (None,) * 6
@@ -326,6 +328,7 @@ class Scribe:
             *(ended.status, str(ended.failure) if ended.failure is not None else None, int(ended.committed)),
             *(ended.first_byte_ns, ended.silence_ns, ended.retry_after_ns),
             *taken,
+            str(last.unretried) if last is not None and last.unretried is not None else None,
         )
 
     def _rejection(self, reject: Reject, at_ns: int, rows: dict[str, list[tuple[Any, ...]]]) -> tuple[Any, ...]:

@@ -45,6 +45,8 @@ class AttemptStory:
     tokens: dict[str, int] | None
     """Input, cache_read, cache_write and output; None: unknown."""
     cost_microusd: int | None
+    unretried: str | None = None
+    """Why it failed and was the last; None: it did not, or was not, or the journal is of an older version."""
 
 
 @final
@@ -242,6 +244,7 @@ def _attempts(
                 retry_after_ns=end.get("retry_after_ns"),
                 tokens=tokens,
                 cost_microusd=end.get("cost_microusd"),
+                unretried=end.get("unretried"),
             )
         )
         waited_before_ns = row["waited_ns"]

@@ -10,7 +10,7 @@ from typing import Final
 APPLICATION_ID: Final = 0x686D706A
 """`hmpj`: what SQLite keeps in the head of the file, so that nobody else's database is taken for a journal."""
 
-VERSION: Final = 10
+VERSION: Final = 11
 """`PRAGMA user_version`."""
 
 _SINCE_4: Final = """
@@ -152,7 +152,8 @@ CREATE TABLE ends (              -- of attempts
     tokens_cache_write INTEGER,
     tokens_out INTEGER,
     exact INTEGER,               -- 0: counted as it went by
-    cost_microusd INTEGER        -- since version 3; NULL: the tokens or their price are not known
+    cost_microusd INTEGER,       -- since version 3; NULL: the tokens or their price are not known
+    unretried TEXT               -- since version 11: why it failed and was the last; NULL: it did not, or was not
 );
 CREATE INDEX ends_of ON ends (session, call);
 CREATE TABLE refusals (          -- by the scheduler or the policy
@@ -231,6 +232,7 @@ UPGRADES: Final = {
     6: "ALTER TABLE calls ADD COLUMN session_context INTEGER; ALTER TABLE calls ADD COLUMN session_turns INTEGER; "
     "ALTER TABLE calls ADD COLUMN session_cost_microusd INTEGER; ALTER TABLE calls ADD COLUMN session_age_ns INTEGER;",
     7: "ALTER TABLE calls ADD COLUMN client_address TEXT;",
+    10: "ALTER TABLE ends ADD COLUMN unretried TEXT;",
     9: "ALTER TABLE calls ADD COLUMN tokens_counted INTEGER; ALTER TABLE calls ADD COLUMN counted_by TEXT;",
     8: f"DROP VIEW history; ALTER TABLE grants ADD COLUMN account TEXT; {HISTORY}",
 }

@@ -22,6 +22,8 @@ _KEY_OF: Final = {
     "provider": "coalesce(grants.account, grants.provider)",
     "lane": "CASE WHEN grants.lane IS NULL THEN nullif(answers.lane, '') ELSE grants.lane END",
     "session": "nullif(calls.job, '')",
+    "caller": "nullif(calls.caller, '')",
+    "credential": "nullif(calls.credential, '')",
     "day": _AT,
     "hour": _AT,
     "status": "answers.status",

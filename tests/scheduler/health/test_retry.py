@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hivemind_trio.model import Decision, Outcome, Reason, Request, Verdict
 from hivemind_trio.policy import Failure, Jitter, RetrySettings
-from hivemind_trio.scheduler import AttemptResult, CallId, Finish, ResponseStarted
+from hivemind_trio.scheduler import AttemptResult, CallId, Finish, ResponseStarted, Unretried
 from hivemind_trio.scheduler.decisions.completion import WORD_MAX_NS
 from tests.scheduler.driver import Driver
 from tests.support.ends import IGNORED, SUCCEEDED
@@ -49,6 +49,13 @@ def try_again(driver: Driver, call: int, ended: AttemptResult) -> int:
 def settled(driver: Driver, call: int) -> bool:
     """The agent is given what there is."""
     return isinstance(driver.answers[call], Finish)
+
+
+def unretried(driver: Driver, call: int) -> Unretried | None:
+    """Return why the last attempt was not followed by another one."""
+    answer = driver.answers[call]
+    assert isinstance(answer, Finish)
+    return answer.unretried
 
 
 def failing_over(request: Request) -> Decision:
@@ -357,6 +364,34 @@ def test_a_provider_is_sent_again_no_more_than_its_budget() -> None:
 
     assert not settled(driver, call)
     assert due_ns(driver) == 10 * SECOND_NS
+
+
+def test_the_last_answer_says_why_there_is_no_further_attempt() -> None:
+    late = RetrySettings(first_ns=SECOND_NS, last_ns=SECOND_NS, jitter=Jitter.NONE)
+    used_up = Driver(program(retries=[attrs.evolve(NO_PAUSES, ratio=0.0)]))
+    for call in used_up.calls(40):
+        used_up.end(call, BROKEN)
+    ends = {
+        Unretried.BUDGET: (used_up, used_up.call(), BROKEN),
+        Unretried.ATTEMPTS: (once := Driver(program(retries=[attrs.evolve(late, attempts=1)])), once.call(), BROKEN),
+        Unretried.CLASS: (own := Driver(program(retries=[late])), own.call(), attrs.evolve(BROKEN, status=418)),
+        Unretried.DEADLINE: (soon := Driver(program(retries=[late])), soon.call(deadline_ns=SECOND_NS), BROKEN),
+        Unretried.RETRY_AFTER: (word := Driver(program(retries=[late])), word.call(), told(24 * 3_600 * SECOND_NS)),
+    }
+
+    for why, (driver, call, ended) in ends.items():
+        driver.end(call, ended)
+
+        assert unretried(driver, call) is why
+
+
+def test_an_answer_that_did_not_fail_says_nothing_of_retries() -> None:
+    driver = Driver(program(retries=[NO_PAUSES]))
+    call = driver.call()
+
+    driver.end(call, attrs.evolve(SUCCEEDED, committed=False))
+
+    assert unretried(driver, call) is None
 
 
 def test_the_budget_grows_by_one_each_ten_seconds() -> None:
