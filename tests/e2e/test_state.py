@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,16 @@ from tests.e2e.process import Proxy, run, serving
 BODY = {"model": "claude-haiku-4-5", "max_tokens": 50, "messages": [{"role": "user", "content": "hello"}]}
 
 
+def noon() -> str:
+    """Return a time zone in which no day ends within hours, whenever the tests run."""
+    ahead = 12 - time.gmtime().tm_hour
+    return f"Etc/GMT{-ahead:+d}"  # the sign is that of POSIX
+
+
 def policy(folder: Path, url: str, text: str) -> Path:
     path = folder / "team.hmp"
-    path.write_text(f'hmp 1\nprovider sim {{ api generic; base "{url}"; concurrency 4 }}\n{text}\n')
+    provider = f'provider sim {{ api generic; base "{url}"; concurrency 4 }}'
+    path.write_text(f'hmp 1\nserver {{ timezone "{noon()}" }}\n{provider}\n{text}\n')
     return path
 
 
