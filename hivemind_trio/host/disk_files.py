@@ -42,7 +42,9 @@ class DiskFiles:
         return os.path.realpath(path)
 
     def glob(self, pattern: str) -> list[str]:
-        """Regular files that match, sorted; `**` crosses folders."""
+        """Regular files that match, sorted; `**` crosses folders. What is named without wildcards need not be one."""
+        if not glob.has_magic(pattern):
+            return [pattern] if os.path.exists(pattern) else []
         return sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
 
 

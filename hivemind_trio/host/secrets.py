@@ -27,6 +27,8 @@ def probe(ref: SecretRef) -> SecretState:
         return SecretState.UNSET
     except (OSError, ValueError):
         return SecretState.UNREADABLE
+    if not stat.S_ISREG(mode):
+        return SecretState.IRREGULAR
     try:
         value = _text(ref.name)
     except OSError:
@@ -41,9 +43,9 @@ def probe(ref: SecretRef) -> SecretState:
 
 
 def probe_content(ref: SecretRef) -> SecretState:
-    """Return MALFORMED for a file that is here and holds no secret, else OK: so much is true on every machine."""
-    is_wrong = ref.source is SecretSource.FILE and probe(ref) is SecretState.MALFORMED
-    return SecretState.MALFORMED if is_wrong else SecretState.OK
+    """Return what is wrong with a file that is here and holds no secret, else OK: so much is true on every machine."""
+    found = probe(ref) if ref.source is SecretSource.FILE else SecretState.OK
+    return found if found in (SecretState.MALFORMED, SecretState.IRREGULAR) else SecretState.OK
 
 
 def _is_line(value: str) -> bool:

@@ -43,6 +43,8 @@ class SecretState(Enum):
     UNSET = auto()
     """No such variable or file, or an empty one."""
     UNREADABLE = auto()
+    IRREGULAR = auto()
+    """A folder, a pipe or a device: the file is read again at each reload, which a pipe cannot be."""
     MALFORMED = auto()
     """More than one line, spaces around the value, or no text: no header can carry it."""
     EXPOSED = auto()
@@ -152,6 +154,8 @@ def check_secrets(
                 report.add(
                     "HM209", f"`{ref.name}` cannot be read", span, severity=severity, help="check its owner and mode"
                 )
+            case SecretState.IRREGULAR:
+                report.add("HM209", f"`{ref.name}` is no regular file", span, help="write the secret to a file")
             case SecretState.MALFORMED:
                 report.add(
                     "HM209",

@@ -128,6 +128,8 @@ def test_a_glob_without_wildcards_gives_the_file_of_that_name(tmp_path: Path) ->
 
     assert DiskFiles().glob(f"{tmp_path}/a.hmp") == [f"{tmp_path}/a.hmp"]
     assert DiskFiles().glob(f"{tmp_path}/b.hmp") == []
+    (tmp_path / "folder.hmp").mkdir()
+    assert DiskFiles().glob(f"{tmp_path}/folder.hmp") == [f"{tmp_path}/folder.hmp"], "to read it says what is wrong"
 
 
 def test_the_language_reads_a_policy_off_the_disk_with_all_that_it_includes(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hivemind_trio.host import Secrets, probe
+from hivemind_trio.host import Secrets, probe, probe_content
 from hivemind_trio.host import secrets as secrets_module
 from hivemind_trio.model import SecretRef, SecretSource
 from hivemind_trio.policy import SecretState
@@ -163,9 +163,9 @@ def test_a_file_that_holds_no_value_is_told_before_it_is_missed(
     [
         (lambda path: None, SecretState.UNSET),
         (lambda path: path.symlink_to("nowhere"), SecretState.UNSET),
-        (Path.mkdir, SecretState.UNREADABLE),
-        (os.mkfifo, SecretState.UNREADABLE),  # opening one would wait for ever
-        (lambda path: path.symlink_to("/dev/zero"), SecretState.UNREADABLE),
+        (Path.mkdir, SecretState.IRREGULAR),
+        (os.mkfifo, SecretState.IRREGULAR),  # opening one would wait for ever
+        (lambda path: path.symlink_to("/dev/zero"), SecretState.IRREGULAR),
         (lambda path: path.symlink_to(path), SecretState.UNREADABLE),
     ],
     ids=["missing", "dangling link", "directory", "pipe", "device", "loop of links"],
@@ -176,6 +176,7 @@ def test_what_is_no_file_has_no_value(tmp_path: Path, make: object, state: Secre
     ref = SecretRef(SecretSource.FILE, str(tmp_path / "key"))
 
     assert probe(ref) is state
+    assert probe_content(ref) is (state if state is SecretState.IRREGULAR else SecretState.OK)
     assert ref not in Secrets.resolve([ref])
 
 

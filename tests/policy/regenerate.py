@@ -51,6 +51,7 @@ SECRETS: Mapping[str, tuple[str, SecretState]] = {
         SecretState.UNREADABLE,
     ),
     "HM209_malformed": ('provider anthropic { key file("keys/anthropic") }\n', SecretState.MALFORMED),
+    "HM209_irregular": ('provider anthropic { key file("keys/anthropic") }\n', SecretState.IRREGULAR),
     "HM605_exposed": ('provider anthropic { key file("keys/anthropic") }\n', SecretState.EXPOSED),
 }
 """A policy, and what a machine says of its secret."""

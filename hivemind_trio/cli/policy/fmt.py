@@ -55,6 +55,8 @@ def fmt(paths: tuple[str, ...], check: bool, diff: bool, color: str) -> None:
     status = EXIT_CLEAN
     for path in [Path(one.path) for one in policies(paths, "fmt")]:
         try:
+            if path.exists() and not path.is_file():
+                raise OSError(None, "not a regular file")
             text = path.read_bytes()
             formatted = _formatted(str(path), text)
             if formatted is None:

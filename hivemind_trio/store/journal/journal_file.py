@@ -258,6 +258,12 @@ def _insert(database: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, 
             place += many
 
 
+def no_file(path: str) -> JournalError:
+    """Return the error for a path at which there is no regular file: SQLite reads no pipe."""
+    what = "it is a folder" if Path(path).is_dir() else "not a regular file" if Path(path).exists() else "no such file"
+    return JournalError(path, what, "name a file that `hivemind-trio serve` has written")
+
+
 def vacuum_journal(path: str) -> None:
     """Rewrite the file without the room of deleted rows.
 
@@ -265,7 +271,7 @@ def vacuum_journal(path: str) -> None:
         JournalError: There is none, it is no journal, another process writes it, or there is no room for the copy.
     """
     if not Path(path).is_file():
-        raise JournalError(path, "no such file", "name a file that `hivemind-trio serve` has written")
+        raise no_file(path)
     lock = _locked(path)
     try:
         with closing(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)) as database:

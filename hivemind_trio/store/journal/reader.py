@@ -29,7 +29,7 @@ from hivemind_trio.model import (
     Usage,
 )
 from hivemind_trio.model.addresses import LOOPBACK, address_number
-from hivemind_trio.store.journal.journal_file import BUSY_S, JournalError, check_kind, not_a_journal
+from hivemind_trio.store.journal.journal_file import BUSY_S, JournalError, check_kind, no_file, not_a_journal
 from hivemind_trio.store.journal.plan_report import plan_rows
 
 _Key = tuple[int, int]
@@ -99,8 +99,7 @@ def questioned(path: str, question: Callable[[sqlite3.Connection], T]) -> T:
         JournalError: There is no such file, it is no journal, or a newer one.
     """
     if not Path(path).is_file():
-        what = "it is a folder" if Path(path).is_dir() else "no such file"
-        raise JournalError(path, what, "name a file that `hivemind-trio serve` has written")
+        raise no_file(path)
     # Without a log beside it nobody writes it, and then SQLite need not set one up to read, and leave it behind.
     still = not _has_log(path)
     try:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -207,6 +208,21 @@ def test_a_file_that_cannot_be_read_is_a_finding_in_every_format(
         assert [one["ruleId"] for one in json.loads(result.stdout)["runs"][0]["results"]] == ["HM007"]
     else:
         assert "HM007" in result.stdout
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir], ids=["pipe", "folder"])
+def test_an_include_or_a_key_that_is_no_file_is_said_to_be_none(
+    run: Run, folder: Path, make: Callable[[Path], None]
+) -> None:
+    make(folder / "other.hmp")
+    (folder / "team.hmp").write_text('include "other.hmp"\nprovider anthropic { }\n')
+    (folder / "key.hmp").write_text(f'provider anthropic {{ key file("{folder}/other.hmp") }}\n')
+
+    included, key = run("check", "team.hmp"), run("check", "key.hmp")
+
+    assert "cannot read `other.hmp`: not a regular file\n --> team.hmp:1:9" in included.stdout
+    assert f"error[HM209]: `{folder}/other.hmp` is no regular file" in key.stdout
+    assert (included.exit_code, key.exit_code) == (2, 1)
 
 
 def test_on_github_the_findings_are_annotations_unless_another_format_is_asked_for(

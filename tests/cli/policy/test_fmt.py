@@ -25,6 +25,14 @@ def test_a_file_is_laid_out_in_place_and_named(run: Run, folder: Path) -> None:
     assert run("fmt", "team.hmp").stdout == ""
 
 
+def test_what_is_no_file_is_not_read(run: Run, folder: Path) -> None:
+    os.mkfifo(folder / "pipe.hmp")
+
+    result = run("fmt", "pipe.hmp")
+
+    assert (result.exit_code, result.stderr) == (2, "hivemind-trio: pipe.hmp: not a regular file\n")
+
+
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o755])
 def test_a_file_keeps_its_mode(run: Run, folder: Path, mode: int) -> None:
     path = folder / "team.hmp"

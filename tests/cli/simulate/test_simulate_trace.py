@@ -230,6 +230,7 @@ def test_a_journal_that_is_being_written_is_read(run: Run, files: Path) -> None:
     [
         (("team.hmp", "--trace", "no.journal"), "--trace no.journal: no such file"),
         (("team.hmp", "--trace", "."), "--trace .: it is a folder"),
+        (("team.hmp", "--trace", "/dev/null"), "--trace /dev/null: not a regular file"),
         (
             ("team.hmp", "--trace", "team.hmp"),
             "--trace team.hmp: not a journal\n  name a file that",
