@@ -158,6 +158,8 @@ ANTHROPIC: Final = Dialect(
             read=read_usage,
             deltas=(b'"delta":',),
             provisional=b'"message_start"',  # it counts a token or two that are to come
+            finish="stop_reason",
+            is_single=True,
         ),
     ),
     limits=LimitSigns(

@@ -140,7 +140,11 @@ GEMINI: Final = Dialect(
     key_shape=(r"AIza[A-Za-z0-9_-]{16,}", "a Google key"),
     model_segments=("models", "tunedModels"),
     streams=(_STREAM,),
-    usage=(UsageFormat(marks=(b'"usage',), objects=("usageMetadata",), read=_usage),),
+    usage=(
+        UsageFormat(
+            marks=(b'"usage',), objects=("usageMetadata",), read=_usage, model="modelVersion", finish="finishReason"
+        ),
+    ),
     limits=LimitSigns(
         billing_codes=frozenset({"INSUFFICIENT_G1_CREDITS_BALANCE", "QUOTA_EXHAUSTED"}),
         statuses={

@@ -77,7 +77,15 @@ OLLAMA: Final = Dialect(
         pictures=(rb'"images"\s{0,8}:\s{0,8}\[\s{0,8}"',),
     ),
     streams=(_STREAM,),
-    usage=(UsageFormat(marks=(b'eval_count"',), read_line=_usage, deltas=(b'"done":false', b'"done": false')),),
+    usage=(
+        UsageFormat(
+            marks=(b'eval_count"',),
+            read_line=_usage,
+            deltas=(b'"done":false', b'"done": false'),
+            finish="done_reason",
+            is_single=True,
+        ),
+    ),
     limits=LimitSigns(billing_words=r"reached your (?:\w+ )?usage limit"),  # a plan's hours and weeks
     error=_error,
     error_event=error_event,

@@ -225,7 +225,11 @@ OPENAI: Final = Dialect(
     error_event=error_event,
     keep_alive=keep_alive,
     streams=(_RESPONSES, _CHAT),
-    usage=(UsageFormat(marks=(b'"usage',), objects=("usage",), read=read_usage, deltas=(b'"delta":',)),),
+    usage=(
+        UsageFormat(
+            marks=(b'"usage',), objects=("usage",), read=read_usage, deltas=(b'"delta":',), finish="finish_reason"
+        ),
+    ),
     limits=LimitSigns(
         quota_headers=(
             QuotaHeaders(

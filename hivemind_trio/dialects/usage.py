@@ -39,6 +39,12 @@ class UsageFormat:
     """One in each event with a piece of the answer, which is about a token, and seldom none."""
     provisional: bytes | None = None
     """Mark of a line whose figure of the output is only its beginning."""
+    model: str = "model"
+    """Name of the member that names the model which answered."""
+    finish: str | None = None
+    """Name of the member that says why an answer ended; None: none does."""
+    is_single: bool = False
+    """True if an answer ends for one reason, and not each of its choices for one."""
 
 
 def first_count(found: dict[str, Any], *names: str) -> int | None:

@@ -1,5 +1,6 @@
 """The nouns: what is called, by whom, and why it was treated as it was. Values only."""
 
+from .answer_facts import AnswerFacts as AnswerFacts
 from .decision import Decider as Decider
 from .decision import Decision as Decision
 from .decision import Verdict as Verdict

@@ -239,7 +239,14 @@ def _over(response: UpstreamResponse, outgoing: UpstreamRequest, outbox: Outbox,
     error = UpstreamError(UpstreamErrorKind.TRUNCATED, NO_END, sent=True)
     outbox.end(response.trailers, error)
     outcome, failure = FAILURES[error.kind]
-    return AttemptResult(outcome=outcome, status=response.status, failure=failure, committed=True, usage=outbox.usage())
+    return AttemptResult(
+        outcome=outcome,
+        status=response.status,
+        failure=failure,
+        committed=True,
+        usage=outbox.usage(),
+        facts=outbox.facts(),
+    )
 
 
 def _whole(status: int, outgoing: UpstreamRequest, outbox: Outbox, watch: Stopwatch) -> AttemptResult:
@@ -251,6 +258,7 @@ def _whole(status: int, outgoing: UpstreamRequest, outbox: Outbox, watch: Stopwa
         status=status,
         committed=True,
         usage=outbox.usage(),
+        facts=outbox.facts(),
         first_byte_ns=watch.first_byte_ns,
         silence_ns=watch.silence_ns,
     )
@@ -275,7 +283,8 @@ def left(outbox: Outbox) -> AttemptResult:
     """
     head = outbox.head or outbox.pending
     status = head[0] if head is not None else 0
-    ended = AttemptResult(outcome=Outcome.IGNORED, status=status, committed=True, usage=outbox.usage())
+    usage, facts = outbox.usage(), outbox.facts()
+    ended = AttemptResult(outcome=Outcome.IGNORED, status=status, committed=True, usage=usage, facts=facts)
     return _as_said(ended, outbox)
 
 

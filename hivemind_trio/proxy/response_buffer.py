@@ -8,7 +8,7 @@ from typing import Final, final
 import attrs
 import trio
 
-from hivemind_trio.model import Usage
+from hivemind_trio.model import AnswerFacts, Usage
 from hivemind_trio.upstream import UpstreamError
 from hivemind_trio.wire import Signal, UsageMeter
 
@@ -120,6 +120,10 @@ class Outbox:
     def usage(self) -> Usage | None:
         """Return the usage so far; None: unknown."""
         return None if self.meter is None else self.meter.usage(whole=self._whole)
+
+    def facts(self) -> AnswerFacts | None:
+        """Return what the answer has told of its model and end; None: nobody wanted to know."""
+        return None if self.meter is None else self.meter.facts()
 
     def said(self) -> Signal | None:
         """Return the error signal within the answer; None: there is none so far."""

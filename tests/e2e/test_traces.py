@@ -170,6 +170,20 @@ async def test_a_wait_and_an_attempt_are_children_of_the_call() -> None:
         check(recorded.families[record.id], record)
 
 
+async def test_an_attempt_tells_which_model_answered_and_why_it_stopped() -> None:
+    recorded = Recorded()
+    usage = b'"usage":{"prompt_tokens":3,"completion_tokens":9}'
+    body = b'{"model":"gpt-x-2026","choices":[{"finish_reason":"length"}],%s}' % usage
+    async with standing(CAP_1, traces=recorded.traces) as place:
+        place.provider.replies.append(ScriptedReply(body=body))
+        await ask(place.url)
+        await until(lambda: len(recorded.families) == 1)
+
+    said = of(recorded.families[place.records[0].id].attempts[0])
+    assert (said["gen_ai.request.model"], said["gen_ai.response.model"]) == ("gpt-x", "gpt-x-2026")
+    assert said["gen_ai.response.finish_reasons"] == ("length",)
+
+
 async def test_an_attempt_names_its_server() -> None:
     recorded = Recorded()
     policy = (

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_trio.dialects.usage import COUNT_MAX
-from hivemind_trio.model import Usage
+from hivemind_trio.model import AnswerFacts, Usage
 from hivemind_trio.wire import UsageMeter
 from hivemind_trio.wire.body.content_codings import PIECE_MAX
-from hivemind_trio.wire.response.usage import LINE_MAX, TAIL_MAX
+from hivemind_trio.wire.response.usage import FINISHES_MAX, LINE_MAX, TAIL_MAX
 
 SSE = "text/event-stream; charset=utf-8"
 JSON = "application/json"
@@ -298,3 +298,88 @@ def test_any_bytes_have_an_answer(content_type: str, coding: str, fed: list[byte
     usage = meter.usage()
 
     assert usage is None or (usage.output >= 0 and (usage.input is None or 0 <= usage.input < 2 * COUNT_MAX))
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "model", "reasons"),
+    [
+        (
+            SSE,
+            b'event: message_start\ndata: {"type":"message_start","message":{"id":"m","model":"claude-x-1",'
+            b'"content":[],"stop_reason":null,"usage":{"input_tokens":3,"output_tokens":1}}}\n\n'
+            b'event: content_block_delta\ndata: {"type":"content_block_delta",'
+            b'"delta":{"text":"\\"model\\":\\"no\\""}}\n\n'
+            b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"max_tokens"},'
+            b'"usage":{"output_tokens":9}}\n\nevent: message_stop\ndata: {"type":"message_stop"}\n\n',
+            "claude-x-1",
+            ("max_tokens",),
+        ),
+        (
+            JSON,
+            b'{"model": "claude-x-1", "content": [{"type": "tool_use", "input": {"stop_reason": "no", "model": "no"}}],'
+            b' "stop_reason": "tool_use", "usage": {"input_tokens": 3, "output_tokens": 9}}',
+            "claude-x-1",
+            ("tool_use",),
+        ),
+        (
+            SSE,  # without usage
+            b'data: {"id":"c","model":"gpt-x-7",'
+            b'"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":null}]}\n\n'
+            b'data: {"id":"c","model":"gpt-x-7","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
+            b"data: [DONE]\n\n",
+            "gpt-x-7",
+            ("stop",),
+        ),
+        (
+            JSON,
+            b'{"model":"gpt-x-7","choices":[{"finish_reason":"stop","message":{"content":"\\"finish_reason\\":\\"no\\""}},'
+            b'{"finish_reason":"length"}],"usage":{"prompt_tokens":1,"completion_tokens":2}}',
+            "gpt-x-7",
+            ("stop", "length"),
+        ),
+        (
+            SSE,
+            b'data: {"candidates":[{"content":{"parts":[{"text":"a"}]}}],"usageMetadata":{"promptTokenCount":3},'
+            b'"modelVersion":"gemini-x"}\n\ndata: {"candidates":[{"content":{"parts":[{"text":"b"}]},'
+            b'"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":4},'
+            b'"modelVersion":"gemini-x"}\n\n',
+            "gemini-x",
+            ("STOP",),
+        ),
+        (
+            "application/x-ndjson",
+            b'{"model":"llama","message":{"content":"a"},"done":false}\n'
+            b'{"model":"llama","done":true,"done_reason":"stop","prompt_eval_count":3,"eval_count":4}\n',
+            "llama",
+            ("stop",),
+        ),
+        (JSON, b'{"error":{"message":"no"}}', "", ()),
+    ],
+    ids=["anthropic-stream", "anthropic", "chat-stream", "chat", "gemini-stream", "ollama", "nothing"],
+)
+@pytest.mark.parametrize("size", [7, 10_000])
+def test_the_model_that_answered_and_why_it_stopped_are_read(
+    content_type: str, body: bytes, model: str, reasons: tuple[str, ...], size: int
+) -> None:
+    meter = UsageMeter(content_type)
+    for at in range(0, len(body), size):
+        meter.feed(body[at : at + size])
+
+    assert meter.facts() == meter.facts() == AnswerFacts(model, reasons)
+
+
+def test_facts_of_an_answer_are_bounded() -> None:
+    meter = UsageMeter(JSON)
+    meter.feed(b'{"model":"' + b"m" * 500 + b'","choices":[' + b'{"finish_reason":"stop"},' * 50)
+    meter.feed(b'{"finish_reason":"' + b"s" * 500 + b'"}],"usage":{"prompt_tokens":1,"completion_tokens":2}}')
+
+    assert meter.facts() == AnswerFacts("", ("stop",) * FINISHES_MAX)
+
+
+def test_no_model_is_read_from_the_tail_of_a_long_answer() -> None:
+    """Its beginning is gone, and what looks like a model may be an argument of a tool."""
+    meter = UsageMeter(JSON)
+    meter.feed(b'{"model":"claude-x-1","content":[{"text":"' + b"x" * TAIL_MAX + b'"},{"input":{"model":"no"}}],')
+    meter.feed(b'"stop_reason":"end_turn","usage":{"input_tokens":1,"output_tokens":2}}')
+
+    assert meter.facts() == AnswerFacts("", ("end_turn",))

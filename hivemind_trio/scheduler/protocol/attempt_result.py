@@ -6,7 +6,7 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.model import Dimension, Outcome, Usage
+from hivemind_trio.model import AnswerFacts, Dimension, Outcome, Usage
 from hivemind_trio.policy import Failure
 
 NOT_EXECUTED: Final = frozenset(
@@ -45,6 +45,8 @@ class AttemptResult:
     """The provider says that trying again is of no use, whatever the status."""
     usage: Usage | None = None
     """Usage; None: unknown."""
+    facts: AnswerFacts | None = None
+    """Model that answered and why it stopped, for traces; None: unknown."""
     first_byte_ns: int | None = None
     """Time until a good answer began, or waited in vain; None: unknown, or no evidence."""
     silence_ns: int | None = None

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from hivemind_trio.dialects import dialect_of
-from hivemind_trio.model import WAITS, Outcome, Reason, Usage
+from hivemind_trio.model import WAITS, AnswerFacts, Outcome, Reason, Usage
 from hivemind_trio.policy import Program, ProviderSettings
 from hivemind_trio.proxy import CallRecord
 from hivemind_trio.scheduler import (
@@ -32,7 +32,7 @@ from hivemind_trio.scheduler import (
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
-Attributes = dict[str, str | bool | int | float]
+Attributes = dict[str, str | bool | int | float | tuple[str, ...]]
 
 WELL: Final = frozenset({Outcome.SUCCEEDED, Outcome.SLOW})
 SECOND_NS: Final = 1_000_000_000
@@ -270,6 +270,8 @@ def _of_attempt(attempt: AttemptSpan, call: Call, record: CallRecord, program: P
         found["gen_ai.response.time_to_first_chunk"] = result.first_byte_ns / SECOND_NS
     if result.usage is not None:
         found |= _of_usage(result.usage)
+    if result.facts is not None:
+        found |= _of_facts(result.facts)
     if result.outcome in WELL or (result.outcome is Outcome.IGNORED and result.status < 400):
         return name, found, ""
     return name, found, str(result.failure or result.status or result.outcome)
@@ -294,6 +296,16 @@ def _of_usage(usage: Usage) -> Attributes:
         found["gen_ai.usage.cache_read.input_tokens"] = usage.cache_read
     if usage.cache_write:
         found["gen_ai.usage.cache_creation.input_tokens"] = usage.cache_write
+    return found
+
+
+def _of_facts(facts: AnswerFacts) -> Attributes:
+    """Return what an answer tells of its model and end."""
+    found: Attributes = {}
+    if facts.model:
+        found["gen_ai.response.model"] = facts.model
+    if facts.finish_reasons:
+        found["gen_ai.response.finish_reasons"] = facts.finish_reasons
     return found
 
 

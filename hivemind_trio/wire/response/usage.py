@@ -1,9 +1,12 @@
-"""Usage of an answer, and errors after its 200, read while it passes.
+"""Usage of an answer, its model and end, and errors after its 200, read while it passes.
 
 An answer is passed on as it comes; this looks at a copy. Usage stands at the end of a plain body, in an event of a
 stream, or in a line of NDJSON, once or again and again with growing figures: the largest of each figure counts. After
 the API references of Anthropic (Messages), OpenAI (Chat Completions, Completions, Responses, Embeddings), Google
 (`UsageMetadata`) and Ollama, as they stood in November 2026. Total: any bytes have an answer.
+
+The model that answered, and why it stopped, are read from the lines that say usage and from the one that closes a
+stream, so that they cost nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Final, final
 import attrs
 
 from hivemind_trio.dialects import IN_ORDER, TokenCounts
-from hivemind_trio.model import Usage
+from hivemind_trio.model import AnswerFacts, Usage
 from hivemind_trio.wire.body.content_codings import Inflate, Undecodable, inflater
 
 from .error_signals import Signal
@@ -50,6 +53,14 @@ _OBJECT: Final = re.compile(
 )
 _READERS: Final = tuple(dict.fromkeys(one.read for one in _FORMATS if one.read is not None))
 _LINE_READERS: Final = tuple(one.read_line for one in _FORMATS if one.read_line is not None)
+_MODEL: Final = re.compile(
+    rb'"(?:%s)"\s{0,8}:\s{0,8}"([^"\\\x00-\x1f\x7f-\xff]{1,200})"'
+    % b"|".join(dict.fromkeys(one.model.encode() for one in _FORMATS))
+)
+_FINISHES: Final = {one.finish.encode(): one.is_single for one in _FORMATS if one.finish is not None}
+_FINISH: Final = re.compile(rb'"(%s)"\s{0,8}:\s{0,8}"([\w.:-]{1,64})"' % b"|".join(_FINISHES), re.ASCII)
+FINISHES_MAX: Final = 8
+"""Reasons of one answer that are kept."""
 _DECODER: Final = json.JSONDecoder()
 _NO_COUNTS: Final = TokenCounts()
 
@@ -69,6 +80,25 @@ class _Said:
         self.output = _larger(self.output, other.output)
         self.cache_read = max(self.cache_read, other.cache_read)
         self.cache_write = max(self.cache_write, other.cache_write)
+
+
+@final
+@attrs.define
+class _Told:
+    """Model and reasons that have been told."""
+
+    model: str = ""
+    reasons: list[str] = attrs.field(factory=list)
+
+    def take(self, text: bytes, *, is_cut: bool) -> None:
+        """Read a text; where its beginning is cut off, what stands there cannot be told from the answer's content."""
+        if not self.model and not is_cut and (found := _MODEL.search(text)) is not None:
+            self.model = found[1].decode("ascii")
+        for name, reason in _FINISH.findall(text):
+            if _FINISHES[name]:
+                self.reasons.clear()
+            if len(self.reasons) < FINISHES_MAX:
+                self.reasons.append(reason.decode("ascii"))
 
 
 @final
@@ -97,6 +127,9 @@ class UsageMeter:
     """The beginning of the line has been dropped."""
     _deltas: int = attrs.field(default=0, init=False)
     _said: _Said = attrs.field(factory=_Said, init=False)
+    _told: _Told = attrs.field(factory=_Told, init=False)
+    _is_tail: bool = attrs.field(default=False, init=False)
+    """The beginning of a plain body has been dropped."""
     _error: Signal | None = attrs.field(default=None, init=False)
     """The first."""
     _stray: bytes = attrs.field(default=b"", init=False)
@@ -155,6 +188,7 @@ class UsageMeter:
         if not self._streams:
             if self._array is not None:
                 self._take_elements(self._array, text)
+            self._is_tail |= len(self.unread) + len(text) > TAIL_MAX
             self.unread = (self.unread + text)[-TAIL_MAX:]
             return
         whole, newline, rest = text.rpartition(b"\n")
@@ -197,6 +231,11 @@ class UsageMeter:
             exact=said.input is not None and output is not None,
         )
 
+    def facts(self) -> AnswerFacts:
+        """Return the model that answered and why it stopped, as far as it has been told."""
+        self._flush()
+        return AnswerFacts(self._told.model, tuple(self._told.reasons))
+
     def _take_elements(self, array: ArrayReader, text: bytes) -> None:
         """Read the events of an array up to the first content, and then look for the closing one."""
         if self._stream is None:
@@ -223,7 +262,8 @@ class UsageMeter:
         self.unread = self.unread[-LINE_MAX:]
 
     def _take(self, lines: bytes) -> None:
-        self._cut = False
+        is_cut, self._cut = self._cut or self._is_tail, False
+        was_closed = self._stream is None or self._stream.closed
         if self._stream is not None and self._array is None:
             self._stream.take(lines)
         self._deltas += sum(map(lines.count, _DELTAS))
@@ -231,6 +271,9 @@ class UsageMeter:
             for line in lines.split(b"\n") if self._streams else (lines,):
                 if any(mark in line for mark in _MARKS):
                     self._said.take(_read(line))
+                    self._told.take(line, is_cut=is_cut)
+        if not was_closed and self._stream is not None and self._stream.closed and not self._told.reasons:
+            self._told.take(lines, is_cut=is_cut)
         if MARK in lines and self._error is None:
             self._error = self._find(lines)
         if self._events and len(self._stray) < TAIL_MAX:
