@@ -96,6 +96,7 @@ ends = st.one_of(
     ),
     st.builds(attrs.evolve, outcomes, committed=st.booleans(), final=st.booleans()),
     st.builds(attrs.evolve, outcomes, headed=st.just(True)),
+    st.just(AttemptResult(outcome=Outcome.FAILED, status=500, headed=True)),
     st.sampled_from(Failure).map(lambda failure: AttemptResult(outcome=Outcome.FAILED, failure=failure)),
     st.just(AttemptResult(outcome=Outcome.UNREACHABLE, failure=Failure.CONNECT)),
 )

@@ -90,11 +90,17 @@ class Word:
     """Time of the last grant or end."""
     inflight: dict[CallId, bool] = attrs.field(factory=dict)
     """Call -> True if it was granted before the provider's word was over."""
+    served: set[CallId] = attrs.field(factory=set)
+    """Those that the provider has accepted."""
+    released: int = 0
+    """Calls that may go because others have ended that were accepted: what was set aside for them may come back."""
 
     def granted(self, call_id: CallId, now_ns: int, *, late: bool) -> bool:
         """Check a grant. Return True if it may be a probe."""
         early = now_ns < self.until_ns
-        if early and self.binds and not late:
+        if early and self.released:
+            self.released -= 1
+        elif early and self.binds and not late:
             assert not self.inflight, "only a probe goes before the provider's word is over, and it goes alone"
             assert self.said_ns > OBEYED_NS, "a word that short is obeyed"
             assert now_ns >= self.evidence_ns + PROBED_NS, "the next probe goes 15 s after the last"
@@ -105,17 +111,20 @@ class Word:
 
     def accepted(self, call_id: CallId) -> None:
         """An answer to it began, or was good."""
+        self.served.add(call_id)
         if self.inflight.get(call_id):
             self.binds = False
 
     def ended(self, call_id: CallId, ended: AttemptResult, now_ns: int) -> None:
         if ended.outcome in TOO_OFTEN:
-            self.heard = True
+            self.heard, self.released = True, 0
             said_ns = ended.retry_after_ns or 0
             if now_ns + said_ns >= self.until_ns:
                 self.until_ns, self.said_ns = now_ns + said_ns, said_ns
         elif ended.outcome in HEALTHY:
             self.accepted(call_id)
+        self.released += self.heard and call_id in self.served
+        self.served.discard(call_id)
         self.inflight.pop(call_id, None)
         self.evidence_ns = now_ns
 
