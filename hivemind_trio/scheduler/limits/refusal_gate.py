@@ -9,6 +9,10 @@ have room again: what it had set aside for the longest answer comes back (Anthro
 estimated from `max_tokens` and adjusted at the end), or the refusal was about calls at once and did not say so. Such an
 end lets one call go, as an acknowledgement does in TCP (Jacobson, "Congestion avoidance and control", 1988). Where the
 calls that go so are refused, ever more ends are passed over.
+
+Where one is accepted, the time that the provider named is in doubt: it may be wrong, and then as many calls as were in
+flight at the refusal go for all of that time. So one more goes as a test, though others are in flight. If it is
+accepted, the time was wrong. If it is refused, the next test goes after twice as long.
 """
 
 from __future__ import annotations
@@ -49,6 +53,9 @@ ALLOW_MAX: Final = 64
 """Calls in flight from which on none are limited here."""
 RECHECK_NS: Final = SECOND_NS
 
+TEST_MAX_NS: Final = 64 * SECOND_NS
+"""Longest time between two tests of a doubted word while others are in flight."""
+
 ENDS_MAX: Final = 64
 """Ends that are passed over between two calls which go because another has ended, where such calls are refused."""
 
@@ -88,6 +95,10 @@ class RefusalGate:
     """Time of the first refusal since the last success; None: none has been refused since."""
     _refused_ns: int = attrs.field(default=0, init=False)
     """Time of the latest refusal."""
+    _tested_ns: int = attrs.field(default=0, init=False)
+    """Time of the provider's latest word, or of its latest test."""
+    _test_every_ns: int = attrs.field(default=PROBE_NS[0], init=False)
+    """Time from then to the next test while others are in flight: doubled with each that is refused."""
     _tests: dict[CallId, None] = attrs.field(factory=dict, init=False)
     """Calls in flight that went before the time that the provider had named: they test its word, probes or not."""
     _probes: dict[CallId, None] = attrs.field(factory=dict, init=False)
@@ -108,7 +119,10 @@ class RefusalGate:
         """Return when the next call may go by refusals alone: `now_ns` or later."""
         if not self.active:
             return now_ns
-        at_ns = max(now_ns, self.until_ns, self.rate.opens_ns)
+        until_ns = self.until_ns
+        if self._is_doubted and self.inflight and not self._tests:
+            until_ns = min(until_ns, self._tested_ns + self._test_every_ns)  # a test
+        at_ns = max(now_ns, until_ns, self.rate.opens_ns)
         if (self.allow is not None and self.inflight >= self.allow) or (self.misses and self._tests):
             at_ns = max(at_ns, now_ns + RECHECK_NS)  # or when one ends
         return now_ns if self._released else at_ns
@@ -148,12 +162,12 @@ class RefusalGate:
         self.evidence_ns = self._granted_ns = now_ns
         if probe:
             self._probes[call_id] = None
-        elif self.until_ns > 0:
+        elif 0 < self.until_ns <= now_ns:
             held_ns, self.until_ns = self.until_ns - self._refused_ns, 0
             if held_ns >= TURNED_NS:
                 self._turn(now_ns)
         if now_ns < self._claimed_ns:
-            self._tests[call_id] = None
+            self._tests[call_id], self._tested_ns = None, now_ns
         self.rate.on_granted(now_ns)
 
     def on_good(self, call_id: CallId, granted_ns: int, now_ns: int) -> bool:
@@ -165,6 +179,10 @@ class RefusalGate:
             self._is_doubted = True
             return False
         self.rate.on_good(granted_ns, now_ns)
+        if call_id in self._tests and self._refused_ns < granted_ns < self.until_ns:
+            self.lies |= self._word_ns > now_ns
+            self.until_ns = self._word_ns = 0
+            self._test_every_ns = PROBE_NS[0]
         if call_id in self._probes:
             del self._probes[call_id]
             if self._word_ns > now_ns:
@@ -201,6 +219,8 @@ class RefusalGate:
             self._ends_useless = self._ends_passed = min(ENDS_MAX, 2 * self._ends_useless + 1)
             return
         self._proved, self._ends_return = 0, ends_return
+        if call_id in self._tests and call_id not in self._probes:
+            self._test_every_ns = min(2 * self._test_every_ns, TEST_MAX_NS)
         if call_id in self._probes or (call_id in self._tests and granted_ns > self._missed_ns):
             self.misses, self._missed_ns = self.misses + 1, now_ns
             if self.misses >= BELIEVED_AFTER and now_ns < self._claimed_ns:
@@ -213,7 +233,7 @@ class RefusalGate:
             self._word_ns, self._said_ns = now_ns + said_ns, said_ns
         if now_ns + said_ns > self.until_ns:
             self.until_ns = now_ns + said_ns
-        self._refused_ns = now_ns
+        self._refused_ns = self._tested_ns = now_ns
         if self._shut_ns is None:
             self._shut_ns = now_ns
         self.rate.on_refused(granted_ns, now_ns)

@@ -21,6 +21,7 @@ from hivemind_trio.scheduler.limits.refusal_gate import (
     PROBE_NS,
     PROBED_ALLOW,
     SOON_NS,
+    TEST_MAX_NS,
     TURNED_ALLOW,
     TURNED_NS,
     RefusalGate,
@@ -599,3 +600,68 @@ def test_ends_are_old_news_once_the_gate_was_open() -> None:
     hold.accept()
 
     assert not hold.is_open
+
+
+def doubted(said_s: int = 60) -> Hold:
+    """Of three calls in flight at a refusal one has ended, and the one that went in its place was accepted."""
+    hold = Hold(3, said_s=said_s)
+    hold.end(1)
+    hold.accept()
+    return hold
+
+
+def test_a_doubted_word_is_tested_though_others_are_in_flight() -> None:
+    hold = doubted()
+
+    assert hold.gate.opens_ns(hold.now_ns) == PROBE_NS[0]
+
+
+def test_a_word_that_nothing_has_put_in_doubt_is_not_tested_while_others_are_in_flight() -> None:
+    hold = Hold(3, said_s=60)
+
+    assert hold.gate.opens_ns(hold.now_ns) == 60 * SECOND_NS
+
+
+def test_an_accepted_test_ends_a_hold() -> None:
+    hold = doubted()
+    hold.now_ns = hold.gate.opens_ns(hold.now_ns)
+
+    hold.accept()
+
+    assert hold.gate.lies
+    assert hold.gate.until_ns == 0
+    assert hold.gate.opens_ns(hold.now_ns) == hold.gate.rate.opens_ns, "from now on the learned rate alone spaces calls"
+
+
+def test_one_test_is_in_flight_at_a_time() -> None:
+    hold = doubted()
+    hold.now_ns = hold.gate.opens_ns(hold.now_ns)
+    hold.grant()
+
+    assert hold.gate.opens_ns(hold.now_ns) == 60 * SECOND_NS
+
+
+def test_a_test_that_was_granted_before_the_latest_refusal_ends_no_hold() -> None:
+    hold = doubted()
+    granted_ns = hold.now_ns = hold.gate.opens_ns(hold.now_ns)
+    tested = hold.grant()
+    hold.now_ns += SECOND_NS
+    hold.gate.on_refused(CallId(2), 60 * SECOND_NS, 0, hold.now_ns)
+
+    hold.gate.on_good(tested, granted_ns, hold.now_ns)
+
+    assert hold.gate.until_ns == hold.now_ns + 60 * SECOND_NS
+
+
+def test_tests_that_are_refused_become_rare() -> None:
+    """Where the provider gives back what was set aside, its word is true though calls are accepted meanwhile."""
+    hold, gaps = Hold(40, said_s=1_000), []
+    for number in range(1, 9):
+        hold.end(number)
+        hold.accept()
+        began_ns, hold.now_ns = hold.gate.until_ns - 1_000 * SECOND_NS, hold.gate.opens_ns(hold.now_ns)
+        gaps.append((hold.now_ns - began_ns) // SECOND_NS)
+        hold.refuse(1_000)
+
+    assert gaps == [2, 4, 8, 16, 32, 64, 64, 64]
+    assert TEST_MAX_NS == 64 * SECOND_NS
