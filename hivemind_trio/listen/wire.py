@@ -138,8 +138,9 @@ class InboundWire:
         if not self.closed:
             self.closed = True
             trio.lowlevel.notify_closing(self._sock)
-            self._sock.close()
+            # First whoever waits leaves: a descriptor that is closed stays in a poll as long as a copy of it is open.
             self._on_closed()
+            self._sock.close()
 
     def reset(self) -> None:
         """Close so that the peer cannot take it for a clean end, dropping what the kernel still has to send."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import struct
@@ -67,6 +68,22 @@ async def test_calls_are_refused_without_a_task_until_the_overload_is_over() -> 
 
         assert await client.ask(post(b"x" * 300_000)) == (200, b"x" * 300_000)
         assert house.listener.connections == 1
+
+
+async def test_a_copy_of_a_closed_socket_is_not_waited_for() -> None:
+    async with serving(echoes) as house:
+        overload(house.listener.lag)
+        client = await together(house)
+        connection = next(iter(house.listener.open_connections))
+        await together(house)
+        copy = os.dup(connection.stream.socket.fileno())  # as between fork and exec
+        try:
+            connection.wire.close()
+            await client.say(GET)
+            with trio.fail_after(5):
+                await trio.testing.wait_all_tasks_blocked(0.01)
+        finally:
+            os.close(copy)
 
 
 async def said_to(pieces: list[bytes], *, shared: bool, ends_after: int) -> bytes:
