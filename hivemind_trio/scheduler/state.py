@@ -270,7 +270,9 @@ class SchedulerState:
             route.objective,
             route.plan,
             # A retry has been counted when its call first started.
-            pool.estimates.cost(request, pool.api) if agent.windows is not None and request.attempt == 1 else NOTHING,
+            agent.windows.within(pool.estimates.cost(request, pool.api), exact=request.tokens_counted > 0)
+            if agent.windows is not None and request.attempt == 1
+            else NOTHING,
         )
 
     def cost_of(self, quotas: RateLimits, request: Request, pool: ProviderQueue) -> Cost:

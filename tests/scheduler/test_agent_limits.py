@@ -138,7 +138,7 @@ def test_a_call_that_leaves_lets_the_next_one_go() -> None:
 
 def test_a_call_larger_than_the_window_is_refused_at_once() -> None:
     driver = Driver(policy("input 2k/min"))
-    refusal = driver.refusal(ci(driver, tokens_in=2_001))
+    refusal = driver.refusal(ci(driver, tokens_in=3_001))
 
     assert refusal.reason is Reason.OVER_LIMITS
     assert "limit of 2,000 input tokens per minute of agent `ci`" in refusal.message
@@ -242,12 +242,25 @@ def test_a_higher_limit_lets_waiting_calls_go() -> None:
     assert not waits(driver, call)
 
 
+def test_a_call_that_may_be_larger_than_the_window_goes_when_it_is_empty() -> None:
+    driver = Driver(policy("input 2k/min"))
+    first = ci(driver, tokens_in=10)
+    doubtful = ci(driver, tokens_in=3_000)
+    assert waits(driver, doubtful)
+
+    driver.end(first)
+    driver.at(driver.now_ns + 61 * SECOND_NS)
+    assert not waits(driver, doubtful)
+
+    assert driver.refusal(ci(driver, tokens_in=2_001, tokens_counted=2_001)).reason is Reason.OVER_LIMITS
+
+
 def test_a_waiting_call_that_no_window_has_room_for_any_more_is_refused() -> None:
     driver = Driver(policy("input 2k/min"))
     ci(driver, tokens_in=1_500)
     call = ci(driver, tokens_in=1_000)
 
-    driver.load(policy("input 500/min"))
+    driver.load(policy("input 499/min"))
 
     assert driver.refusal(call).reason is Reason.OVER_LIMITS
 

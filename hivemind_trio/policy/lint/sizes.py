@@ -318,12 +318,12 @@ def _prompts(declarations: SymbolTable, program: Program) -> None:
                     place = _limit(declarations, name, group.glob, quota.dimension.value)
                     declarations.report.add(
                         "HM404",
-                        f"a prompt of more than {count(quota.amount)} tokens is never sent to `{name}`, and `{glob}` "
+                        f"a prompt of more than {count(quota.amount)} tokens fits no window of `{name}`, and `{glob}` "
                         f"reads {count(given.value)}",
                         place,
                         severity=Severity.INFO,
                         labels=(Label(given.span, "what the model reads"),),
-                        help="raise the limit if the provider's is higher; such calls are rejected at once (413)",
+                        help="raise the limit if the provider's is higher; larger calls are rejected at once (413)",
                     )
                     break
 

@@ -7,7 +7,7 @@ from typing import final
 import attrs
 
 from hivemind_trio.model import Reason, Request
-from hivemind_trio.policy import Objective
+from hivemind_trio.policy import Objective, RateLimitSettings
 from hivemind_trio.scheduler.caching.prompt_cache import PromptCacheModel
 from hivemind_trio.scheduler.limits.concurrency_limit import give_back, take, take_beyond
 from hivemind_trio.scheduler.limits.cost import NOTHING, Cost
@@ -56,6 +56,10 @@ class Placement:
     def prefixes(self) -> PromptCacheModel | None:
         """Prompt cache, where it matters; None: the prompt is short, or input is not scarce."""
         return self.prompts if self.quotas.limits_input else None
+
+    def too_large(self) -> RateLimitSettings | None:
+        """Return the rate limit that no wait could make the call fit; None: none, as far as is sure."""
+        return self.quotas.too_large(self.cost, exact=self.request.tokens_counted > 0)
 
     def blocked(self, now_ns: int) -> Reason:
         """Return the limit that blocks the call now, the widest first; `NONE`: it fits."""

@@ -124,7 +124,7 @@ def _blocked(books: SchedulerState, call: Call, treatment: Decision, place: Plac
     """Return what the account lacks for the call; a call that exceeds a whole window never fits."""
     if place.pool.health.spent.shut(books.billing_key(call, treatment), books.now_ns):
         return Reason.PROVIDER_SPENT
-    if place.quotas.has_limits and place.quotas.too_large(place.cost) is not None:
+    if place.quotas.has_limits and place.too_large() is not None:
         return Reason.OVER_LIMITS
     return place.blocked(books.now_ns)
 

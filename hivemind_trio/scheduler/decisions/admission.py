@@ -52,7 +52,7 @@ def admit(books: SchedulerState, call: Call, treatment: Decision, commands: list
 
 def _blocked(books: SchedulerState, call: Call, treatment: Decision, place: Placement) -> Reject | Reason:
     """Return why the call cannot be dispatched now, `NONE`: it can; or its rejection, if it is not to wait for that."""
-    over = place.quotas.too_large(place.cost) if place.quotas.has_limits else None
+    over = place.too_large() if place.quotas.has_limits else None
     if over is not None:
         return rejection.too_large(call, treatment, over, place.cost)
     beyond = place.agent.windows.too_large(place.start_cost) if place.agent.windows is not None else None

@@ -171,7 +171,7 @@ def again(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> W
     if place.pool.health.spent.shut(books.billing_key(call, treatment), books.now_ns):
         books.forget(place.agent)
         return None
-    if not is_given_up(books, place.pool) and place.quotas.too_large(place.cost) is None:
+    if not is_given_up(books, place.pool) and place.too_large() is None:
         due_ns = _due_ns(books, retry, ended, flight, waiter)
     if due_ns is None:
         books.forget(place.agent)

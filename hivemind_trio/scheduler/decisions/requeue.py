@@ -35,7 +35,7 @@ def reclassify(
         books.forget(waiter.place.agent)
         return None
     place = books.place(waiter.call, treatment)
-    over = place.quotas.too_large(place.cost) if place.quotas.has_limits else None
+    over = place.too_large() if place.quotas.has_limits else None
     if over is not None:
         commands.append(rejection.too_large(waiter.call, treatment, over, place.cost, waited_ns))
         books.forget(place.agent)

@@ -69,7 +69,8 @@ def _takes(
         return True
     request = sent(call.request, treatment)
     quotas = pool.group(treatment.group).quotas(request.model, books.account(call, pool.name), books.now_ns)
-    return provider.takes(request, request.model) and quotas.too_large(books.cost_of(quotas, request, pool)) is None
+    cost, exact = books.cost_of(quotas, request, pool), request.tokens_counted > 0
+    return provider.takes(request, request.model) and quotas.too_large(cost, exact=exact) is None
 
 
 def _budgeted(books: SchedulerState, call: Call, treatment: Decision) -> Decision:

@@ -19,7 +19,7 @@ from hivemind_trio.scheduler.protocol.beliefs import WindowBelief
 from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.scheduler.protocol.snapshot import GateSnapshot
 
-from .cost import NOTHING, Cost
+from .cost import NOTHING, Cost, exceeds
 from .rate_limiter import RateLimiter
 from .refusal_gate import RefusalGate
 
@@ -181,13 +181,17 @@ class RateLimits:
         if bucket is not None and bucket.declared:
             bucket.restore(belief, age_ns, now_ns)
 
-    def too_large(self, cost: Cost) -> RateLimitSettings | None:
+    def too_large(self, cost: Cost, *, exact: bool) -> RateLimitSettings | None:
         """Return the declared quota that no waiting could make such a call fit.
 
-        What only headers tell of refuses nobody: the estimate may be wrong, and the provider will say so itself.
+        What only headers tell of refuses nobody: the estimate may be wrong, and the provider will say so itself. For
+        the same reason a call of which more is estimated than a window has goes when the window is empty.
+
+        Args:
+            exact: The provider has counted the tokens of the prompt.
         """
         for bucket in self.buckets.values():
-            if bucket.declared and cost[bucket.quota.dimension] > bucket.most:
+            if bucket.declared and exceeds(cost, bucket.quota.dimension, bucket.most, exact=exact):
                 return bucket.quota
         return None
 

@@ -13,7 +13,7 @@ import attrs
 
 from hivemind_trio.model import Dimension
 from hivemind_trio.policy import Program, RateLimitSettings, Renames
-from hivemind_trio.scheduler.limits.cost import NOTHING, Cost
+from hivemind_trio.scheduler.limits.cost import NOTHING, Cost, exceeds
 from hivemind_trio.scheduler.protocol.agent_key import AgentKey
 from hivemind_trio.scheduler.protocol.snapshot import AgentLimitSnapshot
 from hivemind_trio.scheduler.structures.sliding_window import SlidingWindow
@@ -68,6 +68,18 @@ class AgentWindows:
             )
             for one in self.settings
         )
+
+    def within(self, cost: Cost, *, exact: bool) -> Cost:
+        """Return a cost that fits each limit by itself, unless it is sure that the call takes more than that.
+
+        Args:
+            exact: The provider has counted the tokens of the prompt.
+        """
+        fitting = dict(cost)
+        for one in self.settings:
+            if not exceeds(cost, one.dimension, one.amount, exact=exact):
+                fitting[one.dimension] = min(fitting[one.dimension], one.amount)
+        return fitting
 
     def too_large(self, cost: Cost) -> RateLimitSettings | None:
         """Return the limit that such a call exceeds by itself, so that no wait helps."""

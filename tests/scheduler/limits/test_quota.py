@@ -224,13 +224,33 @@ def test_other_models_are_not_held_up() -> None:
 def test_a_call_that_no_window_holds_is_refused_at_once() -> None:
     driver = Driver(limited(input=100))
 
-    call = driver.ask(opus(tokens_in=101))
+    call = driver.ask(opus(tokens_in=151))
 
     refusal = driver.refusal(call)
     assert isinstance(refusal, Reject)
     assert refusal.reason is Reason.OVER_LIMITS
-    assert "about 101, more than the rate limit of 100 input tokens per minute of provider `p`" in refusal.message
+    assert "about 151, more than the rate limit of 100 input tokens per minute of provider `p`" in refusal.message
     assert driver.rest.agents == 0
+
+
+def test_a_call_that_may_be_larger_than_a_window_goes_when_it_is_empty() -> None:
+    driver = Driver(limited(input=100))
+    first = driver.ask(opus(tokens_in=10))
+    doubtful = driver.ask(opus(tokens_in=150))
+    assert driver.granted == [first]
+
+    driver.end(first, SUCCEEDED)
+    driver.at(driver.now_ns + 61_000_000_000)
+
+    assert driver.granted == [first, doubtful]
+
+
+def test_a_call_that_is_counted_is_refused_by_its_count() -> None:
+    driver = Driver(limited(input=100))
+
+    call = driver.ask(attrs.evolve(opus(tokens_in=90), tokens_counted=101))
+
+    assert driver.refusal(call).reason is Reason.OVER_LIMITS
 
 
 def test_all_or_nothing_over_the_dimensions() -> None:
@@ -348,7 +368,7 @@ def test_a_smaller_window_refuses_who_waits_and_will_never_fit() -> None:
     driver.ask(opus(tokens_in=100))
     waiting = driver.ask(opus(tokens_in=100))
 
-    driver.load(limited(input=50))
+    driver.load(limited(input=49))
 
     assert driver.refusal(waiting).reason is Reason.OVER_LIMITS
 
@@ -356,7 +376,7 @@ def test_a_smaller_window_refuses_who_waits_and_will_never_fit() -> None:
 def test_an_attempt_that_no_longer_fits_any_window_is_the_last() -> None:
     driver = Driver(attrs.evolve(limited(input=100), retries={"default": RetrySettings()}))
     call = driver.ask(opus(tokens_in=100))
-    driver.load(attrs.evolve(limited(input=50), retries={"default": RetrySettings()}))
+    driver.load(attrs.evolve(limited(input=49), retries={"default": RetrySettings()}))
 
     driver.end(call, AttemptResult(outcome=Outcome.OVERLOADED, status=529))
 

@@ -37,6 +37,7 @@ from hivemind_trio.scheduler import (
     Scheduler,
     Snapshot,
 )
+from hivemind_trio.scheduler.limits.cost import DOUBT
 
 from .trouble import (
     HEALTHY,
@@ -266,7 +267,11 @@ class Observer:
             case Reason.OVER_LIMITS:
                 windows = [window for key, window in self.windows.items() if key[:2] == (its.provider, its.group)]
                 cost = self._cost(life.call.request, self.program.providers[its.provider or ""].api)
-                assert any(cost[window.quota.dimension] > window.quota.amount for window in windows)
+                assert any(
+                    cost[window.quota.dimension]
+                    > window.quota.amount * (1 if window.quota.dimension is Dimension.REQUESTS else DOUBT)
+                    for window in windows
+                )
             case Reason.PROVIDER_SPENT:
                 watched = self.at[its.provider or ""]
                 assert (its.model or life.call.request.model) in watched.trouble.spent or not watched.known
@@ -371,7 +376,7 @@ class Observer:
                 continue
             # One that is larger than what the headroom leaves goes when all of it is there.
             quota, amount = window.quota, min(life.cost[window.quota.dimension], window.most)
-            assert life.cost[quota.dimension] <= max(1, quota.amount)
+            assert life.cost[quota.dimension] <= max(1, quota.amount * DOUBT)
             if not amount:
                 continue
             kind = quota.window

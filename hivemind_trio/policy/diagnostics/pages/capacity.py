@@ -44,8 +44,9 @@ PAGES: Final = (
         "HM404",
         "context larger than the window of a rate limit",
         "A `model` declaration has a context, and a `limits` block of that model allows fewer tokens in a whole "
-        "window. A prompt of that size fits no window, so it is rejected at once with 413. Blocks for all models "
-        "are not checked: most are smaller than the largest context, rightly.",
+        "window. A prompt of that size fits no window, so it is rejected at once with 413, or by the provider if it "
+        "is only estimated and less than 1.5 times as large. Blocks for all models are not checked: most are smaller "
+        "than the largest context, rightly.",
         wrong='model "claude-opus-*" { context 200k }\n'
         'provider anthropic { limits "claude-opus-*" { input 100k/min } }',
         right='model "claude-opus-*" { context 200k }\n'
