@@ -210,6 +210,26 @@ def test_what_is_left_of_an_overloaded_proxy_is_what_was_measured() -> None:
     assert {row["closed"] + row["waited in vain"] + row["other"] for row in fates} == {0}
 
 
+def test_the_sentences_about_agentrm_are_those_of_its_table() -> None:
+    made = {(row["scenario"], row["ordering"]): row for row in rows("agentrm")}
+    fifo, ours = "FIFO + reaper", "ours: weighted lanes + reaper"
+    ratios = [made[name, ours]["turn p95"][0] / made[name, fifo]["turn p95"][0] for name, _ in made]
+
+    assert said(r"With the same reaper ours has ([\d.]+) to ([\d.]+) times the overall p95 of FIFO") == [
+        f"{min(ratios):.2f}",
+        f"{max(ratios):.2f}",
+    ]
+    table = (ROOT / "bench/results/agentrm.md").read_text("utf-8").splitlines()
+    [(was, _, was_last), (now, _, now_last)] = [
+        next(line for line in table if line.startswith(f"| high-load | {way} |")).split("|")[5].strip().split(" / ")
+        for way in (fifo, ours)
+    ]
+    assert said(
+        r"in `high-load` (\d+) s for interactive calls instead of (\d+), "
+        r"and (\d+) s for background calls instead of (\d+)"
+    ) == [now, was, now_last, was_last]
+
+
 def test_the_speed_of_the_simulator_is_what_was_measured() -> None:
     (row,) = rows("simulator")
 
