@@ -173,6 +173,12 @@ def _notices(proxy: Operated, snapshot: Snapshot, now_ns: int, fleet: KnownFleet
     """Yield what needs attention, the worst first."""
     if snapshot.draining:
         yield NoticeView(kind="draining", subject="", text="the proxy is shutting down", since_at=None)
+    if (refused := proxy.policy.result()).error:
+        what = refused.error + (
+            f"; {refused.help}" if refused.help else f" (`hivemind-trio check {proxy.facts.policy}`)"
+        )
+        text = f"the policy has changed on disk and is not in force: {what}"
+        yield NoticeView(kind="policy", subject=proxy.facts.policy, text=text, since_at=None)
     for file, why in proxy.disk_troubles.items():
         text = f"the {file} cannot be written: {why}; {UNWRITTEN[file]}"
         yield NoticeView(kind="disk", subject=file, text=text, since_at=None)

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 import trio
 
-from hivemind_trio.admin import Facts, Operated, OperationFailed, PolicyKeeper, TimeSeries
+from hivemind_trio.admin import Facts, Operated, OperationFailed, PolicyKeeper, ReloadResult, TimeSeries
 from hivemind_trio.admin.agents import forecast, status
 from hivemind_trio.admin.agents.asking import AskingAgent
 from hivemind_trio.admin.agents.forecast import NewAgents
@@ -48,7 +48,7 @@ def operated(house: ProxyServer) -> Operated:
         providers=house.providers,
         series=TimeSeries(house.engine, house.metrics.attempts),
         wall_ns=time.time_ns,
-        policy=PolicyKeeper(never, never, never),  # type: ignore[arg-type]  # nothing here asks for the policy
+        policy=PolicyKeeper(never, never, ReloadResult),  # type: ignore[arg-type]  # nothing here asks for the policy
         disk_troubles={},
         note=lambda *_: None,
     )

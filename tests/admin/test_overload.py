@@ -1,4 +1,4 @@
-"""Status of a proxy that refuses calls because its CPU cannot keep up."""
+"""What the status of a proxy asks an operator to see to: overload, and a policy on disk that is not in force."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ import msgspec
 import pytest
 import trio
 
-from hivemind_trio.admin import show
+from hivemind_trio.admin import PolicyKeeper, ReloadResult, show
 from hivemind_trio.admin.operated import NoArguments
 from hivemind_trio.cli.control.status import header
 from hivemind_trio.listen import LoopLag
 
 from .test_forecast import SHIPPED, served
+
+PROBLEMS = [
+    (ReloadResult(error="the new policy has errors"), "the new policy has errors (`hivemind-trio check team.hmp`)"),
+    (ReloadResult(error="`listen` changed", help="restart the proxy"), "`listen` changed; restart the proxy"),
+]
 
 pytestmark = pytest.mark.slow
 
@@ -37,3 +42,16 @@ async def test_the_status_says_how_many_calls_were_refused_unread_and_since_when
     shown = header(msgspec.to_builtins(view))
     assert "; 7 refused unread for overload" in shown
     assert "! the proxy's CPU cannot keep up" in shown
+
+
+@pytest.mark.parametrize(("result", "said"), PROBLEMS)
+async def test_the_status_says_that_the_policy_on_disk_is_not_in_force(result: ReloadResult, said: str) -> None:
+    async with served(SHIPPED[0]) as proxy:
+        facts = attrs.evolve(proxy.facts, policy="team.hmp")
+        keeper = PolicyKeeper(proxy.policy.running, proxy.policy.read, lambda: result)
+        view = await show.status(attrs.evolve(proxy, facts=facts, policy=keeper), NoArguments())
+
+    (notice,) = view.notices
+    assert (notice.kind, notice.subject) == ("policy", "team.hmp")
+    assert notice.text == f"the policy has changed on disk and is not in force: {said}"
+    assert f"! {notice.text}" in header(msgspec.to_builtins(view))

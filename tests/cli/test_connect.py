@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from hivemind_trio.cli.control.connect import unanswered
 from hivemind_trio.cli.main import main
 
 
@@ -55,3 +56,8 @@ def test_what_is_no_priority_is_told(argument: str, words: str) -> None:
     said = CliRunner().invoke(main, ["priority", "3fa2c1-17", argument])
 
     assert (said.exit_code, words in said.stderr) == (2, True)
+
+
+def test_advice_on_a_proxy_that_does_not_answer_names_an_option_only_if_it_was_given() -> None:
+    assert "--socket" in unanswered("/run/team.sock")
+    assert "--socket" not in unanswered(None)

@@ -67,11 +67,21 @@ def proxy_of(path: str | None, policy: str | None) -> Iterator[ControlClient]:
         with client_at(proxy_address(path, policy)) as client:
             yield client
     except NotReachable as error:
-        fail(str(error), hint="it may have stopped; without --socket the running proxies are found")
+        fail(str(error), hint=unanswered(path))
     except RequestRefused as error:
         for line in error.diagnostics:
             click.echo(visible(line), err=True)
         fail(str(error), hint=_hint(error.status, error.code))
+
+
+def unanswered(path: str | None) -> str:
+    """Return advice where a proxy does not answer.
+
+    Args:
+        path: The socket or the URL that was named; None: the only proxy was found.
+    """
+    found = "without --socket the running proxies are found"
+    return f"it may have stopped; {found}" if path is not None else "it has stopped, or is too busy: look at its log"
 
 
 def _hint(status: int, code: str) -> str:

@@ -83,8 +83,10 @@ def wants_retry(retry: RetrySettings, ended: AttemptResult, attempts: int) -> bo
     return listed or not retry.error_types.isdisjoint(ended.error_types)
 
 
-def unwanted(retry: RetrySettings, ended: AttemptResult, attempts: int) -> Unretried:
-    """Return why the class wants no retry."""
+def unwanted(retry: RetrySettings, ended: AttemptResult, attempts: int) -> Unretried | None:
+    """Return why the class wants no retry; None if the attempt itself was final, whatever the class says."""
+    if ended.final:
+        return None
     if (ended.retry_after_ns or 0) > retry.honor_max_ns:
         return Unretried.RETRY_AFTER
     listed = ended.status in retry.statuses or ended.failure in retry.failures

@@ -385,13 +385,16 @@ def test_the_last_answer_says_why_there_is_no_further_attempt() -> None:
         assert unretried(driver, call) is why
 
 
-def test_an_answer_that_did_not_fail_says_nothing_of_retries() -> None:
+def test_an_answer_that_did_not_fail_or_is_final_says_nothing_of_retries() -> None:
     driver = Driver(program(retries=[NO_PAUSES]))
     call = driver.call()
 
     driver.end(call, attrs.evolve(SUCCEEDED, committed=False))
+    other = driver.call()
+    driver.end(other, attrs.evolve(BROKEN, final=True))
 
     assert unretried(driver, call) is None
+    assert unretried(driver, other) is None
 
 
 def test_the_budget_grows_by_one_each_ten_seconds() -> None:
