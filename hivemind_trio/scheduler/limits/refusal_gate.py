@@ -29,7 +29,7 @@ SECOND_NS: Final = 1_000_000_000
 
 OBEYED_NS: Final = 20 * SECOND_NS
 """A `retry-after` up to this is obeyed to the second; a longer one is probed."""
-PROBE_EVERY_NS: Final = 15 * SECOND_NS
+PROBE_EVERY_NS: Final = 5 * SECOND_NS
 LONG_NS: Final = 600 * SECOND_NS
 PROBE_LONG_EVERY_NS: Final = 300 * SECOND_NS
 """The same under a reset that is more than ten minutes away: a plan's window, or a day's."""

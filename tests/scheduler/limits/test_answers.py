@@ -208,7 +208,7 @@ def test_of_a_refusal_that_names_nothing_the_headers_tell_what_was_short() -> No
     assert of_requests.accepted is not None
     assert of_input.accepted is None
     assert driver.rest.waiting == 1
-    assert driver.scheduler.wakeup_ns() == 15 * SECOND_NS, "a word of more than 20 s is probed"
+    assert driver.scheduler.wakeup_ns() == 5 * SECOND_NS, "a word of more than 20 s is probed"
 
 
 def test_a_quota_that_nobody_knows_holds_up_its_model() -> None:

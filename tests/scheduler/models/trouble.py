@@ -39,7 +39,9 @@ IN_A_ROW = 5
 """Failures one after the other that open a circuit whatever its share."""
 OBEYED_NS = 20 * SECOND_NS
 """A provider's word up to this is obeyed; a longer one is probed, and nothing stands for longer."""
-PROBED_NS = 15 * SECOND_NS
+PROBED_NS = 5 * SECOND_NS
+OPEN_MAX_NS = 15 * SECOND_NS
+"""Longest `retry-after` for which an open circuit waits."""
 SOON_NS = 5 * SECOND_NS
 CAP_NS = 10 * SECOND_NS
 """Time for which a limit on concurrent requests is at least believed."""
@@ -103,7 +105,7 @@ class Word:
         elif early and self.binds and not late:
             assert not self.inflight, "only a probe goes before the provider's word is over, and it goes alone"
             assert self.said_ns > OBEYED_NS, "a word that short is obeyed"
-            assert now_ns >= self.evidence_ns + PROBED_NS, "the next probe goes 15 s after the last"
+            assert now_ns >= self.evidence_ns + PROBED_NS, "the next probe goes 5 s after the last"
         alone = self.heard and not self.inflight
         self.inflight[call_id] = early
         self.evidence_ns = now_ns
@@ -338,7 +340,7 @@ class Trouble:
 
     def _open(self, ended: AttemptResult, now_ns: int) -> None:
         shortest_ns = min(SECOND_NS, self.breaker.open_ns)
-        asked_ns = min(ended.retry_after_ns or 0, PROBED_NS)
+        asked_ns = min(ended.retry_after_ns or 0, OPEN_MAX_NS)
         self.circuit, self.opens_ns, self.samples, self.probes = Circuit.OPEN, None, [], 0
         self.to_open_ns = (
             now_ns + max(int(0.8 * shortest_ns), asked_ns),
