@@ -225,7 +225,7 @@ class RateLimits:
 
     def _tried_ns(self, cost: Cost, now_ns: int, waiter: RateLimitUser | None) -> int:
         """Return when a call goes to try whether the provider's headers are true, if nothing else restricts it."""
-        if self._declared or self.due(now_ns) not in (None, waiter):
+        if self.due(now_ns) not in (None, waiter):
             return NEVER_NS
         if self._trial_ns is None:
             self._trial_ns = now_ns + self._trial_every_ns
@@ -317,7 +317,7 @@ class RateLimits:
         """Charge every dimension."""
         inflight = self.gate.inflight
         probe = self.restricts and not inflight and self._regular_ns(cost, now_ns, None) > now_ns
-        trial = bool(inflight and self.buckets) and not self._declared
+        trial = bool(inflight and self.buckets)
         trial = trial and self._fits_ns(cost, now_ns) > now_ns + TRIAL_WAIT_NS
         if trial:
             self._trials[call_id] = None

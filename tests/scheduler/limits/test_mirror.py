@@ -129,14 +129,17 @@ def test_what_a_failed_attempt_took_is_kept_for_its_call() -> None:
 # ---- headers are tried ----
 
 
-def beside_a_long_call(told_s: int, true_s: float, seconds: int) -> tuple[list[int], list[int]]:
+def beside_a_long_call(
+    told_s: int, true_s: float, seconds: int, *quotas: RateLimitSettings
+) -> tuple[list[int], list[int]]:
     """Return when calls were accepted and refused while one stays in flight and others wait.
 
     Args:
         told_s: Each answer says that there is no room for so long.
         true_s: For so long there is none.
+        quotas: Limits of the policy.
     """
-    limits = RateLimits()
+    limits = declared(*quotas)
     one = {**NOTHING, Dimension.REQUESTS: 1}
     accepted: list[int] = []
     refused: list[int] = []
@@ -165,6 +168,14 @@ def test_a_wait_that_headers_ask_for_in_vain_is_found_out_beside_calls_in_flight
     late = [at_ns for at_ns in accepted if at_ns >= 60 * S]
     assert len(late) >= 40, "of 120 that the provider takes; with the headers' word for it there would be one"
     assert len(refused) <= 60
+
+
+def test_headers_are_tried_within_what_the_policy_declares() -> None:
+    accepted, _ = beside_a_long_call(60, 0.5, 300, quota(60))
+
+    late = [at_ns for at_ns in accepted if at_ns >= 60 * S]
+    assert len(late) >= 160, "of 240; with the headers' word for it there would be four"
+    assert most_in_a_window(accepted, MINUTE) <= 60, "the policy is no forecast: nothing tries it"
 
 
 def test_a_true_wait_costs_ever_fewer_refusals() -> None:
