@@ -391,7 +391,7 @@ class Aimd:
         if overtaken or now_ns - granted_ns < ABANDONED_NS or not self._is_news(granted_ns, now_ns):
             return
         self._too_many, self._doubling, self._resume_to = inflight, False, 0.0
-        self._search.grew(now_ns, helped=False, is_linear=False)
+        self._search.grew(granted_ns, now_ns, helped=False, is_linear=False)
         self._uncut, self._cut_ns = self._limit, now_ns
         self._set(min(self._limit, inflight) * (1 - self.settings.decrease), now_ns)
 
@@ -428,7 +428,7 @@ class Aimd:
         limit = self._early.on_begun(tried.granted_ns, tried.level, now_ns, limit_is_binding=binds)
         if limit is None:
             return
-        self._search.grew(now_ns, helped=not self._early.is_over, is_linear=self._early.is_linear)
+        self._search.grew(self._early.since_ns, now_ns, helped=not self._early.is_over, is_linear=self._early.is_linear)
         self._early.is_over |= limit >= self.high
         if limit < self.limit:
             self._set(float(limit), now_ns)

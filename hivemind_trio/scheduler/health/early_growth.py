@@ -34,7 +34,7 @@ class EarlyGrowth:
     """First content came as soon at the last limit as at the first."""
     _limit: int = attrs.field(default=0, init=False)
     """0: none has been granted at the limit of now."""
-    _since_ns: int = attrs.field(default=0, init=False)
+    since_ns: int = attrs.field(default=0, init=False)
     """When it began to be the limit."""
     _awaited: int = attrs.field(default=0, init=False)
     """Attempts granted since then whose content is still to come."""
@@ -51,7 +51,7 @@ class EarlyGrowth:
         if self.is_over:
             return
         if limit != self._limit:
-            self._limit, self._since_ns, self._times = limit, now_ns, Moments()
+            self._limit, self.since_ns, self._times = limit, now_ns, Moments()
             self._awaited, self._filled_ns = 0, None
         self._awaited += 1
         if self._filled_ns is None and 2 * self._awaited >= limit:
@@ -59,7 +59,7 @@ class EarlyGrowth:
 
     def on_failed(self, granted_ns: int) -> None:
         """Count an attempt off whose content is no longer awaited."""
-        if granted_ns >= self._since_ns and self._limit:
+        if granted_ns >= self.since_ns and self._limit:
             self._awaited -= 1
             if 2 * self._awaited < self._limit:
                 self._filled_ns = None
@@ -68,7 +68,7 @@ class EarlyGrowth:
         """Learn from first content. Return the limit to go to; None: stay."""
         if self.is_over or not self._limit:
             return None
-        if granted_ns >= self._since_ns:
+        if granted_ns >= self.since_ns:
             if 2 * level >= self._limit:
                 self._times.add(max(1, now_ns - granted_ns))
             self.on_failed(granted_ns)

@@ -199,11 +199,11 @@ class ThroughputSearch:
         if self._filled_ns is None and 2 * self._grants >= limit:
             self._filled_ns = now_ns
 
-    def grew(self, now_ns: int, *, helped: bool, is_linear: bool) -> None:
-        """Note that the limit was raised without being measured here, and whether that helped."""
+    def grew(self, began_ns: int, now_ns: int, *, helped: bool, is_linear: bool) -> None:
+        """Note that the limit was raised at `began_ns` without being measured here, and whether that helped."""
         self._is_linear = is_linear
         if not helped:
-            self.stays_until_ns = now_ns + STAY_NS
+            self.stays_until_ns = now_ns + max(STAY_NS, STAY_SHARE * (now_ns - began_ns))
 
     def reset(self, now_ns: int) -> None:
         """End a comparison that something else has interrupted."""

@@ -12,6 +12,7 @@ from hivemind_trio.model import Outcome
 from hivemind_trio.policy import AimdSettings
 from hivemind_trio.scheduler.health.aimd import Aimd
 from hivemind_trio.scheduler.health.early_growth import LATE, EarlyGrowth
+from hivemind_trio.scheduler.health.throughput_search import STAY_SHARE
 from hivemind_trio.scheduler.protocol.call import CallId
 from tests.support.programs import SECOND_NS
 
@@ -93,6 +94,16 @@ def test_after_that_whole_answers_look_below_and_not_above() -> None:
 
     assert provider.limits[:3] == [8, 16, 8]
     assert max(provider.limits[3:]) < START
+
+
+def test_it_looks_above_again_after_a_multiple_of_what_the_trial_took() -> None:
+    provider = Provider(lambda served: 60.0 * (served / START) ** 2).run(299)
+    assert provider.limits == [8, 16], "since 60 s"
+
+    provider.run(301)
+
+    assert provider.limits == [8, 16, 8]
+    assert provider.limiter.snapshot(provider.now_ns).stays_until_ns == (300 + STAY_SHARE * 240) * SECOND_NS
 
 
 def test_it_does_not_grow_past_those_who_ask() -> None:
