@@ -7,8 +7,11 @@ the slots' time of 20 s goes to nodes beyond what their calls are due, and at mo
 
 Real processes of `serve --node` on a real Redis, each call drawn before: when it arrives, at which node, and how long
 the provider takes. The ideal scheduler is one queue in order of arrival before all slots, without any cost of its own;
-it is computed from the same draws. The wait of a call is from its arrival to its start at the provider, so that it has
-the CPU of load, proxy and provider in it: one proxy that serves the same calls alone says how much that is. Rate limits
+it is computed from the same arrivals, and the times that this provider took, which its own process may draw out. All
+calls are one agent's: else the proxies would tell callers apart by their connections, which a client uses again as they
+come, and would rightly be fair to them instead of going by arrival. The wait of a call is from its arrival to its start
+at the provider, so that it has the CPU of load, proxy and provider in it: one proxy that serves the same calls alone
+says how much that is. A slot is unused while it is free and a call waits, wherever both are. Rate limits
 are drawn of at 1.5 times the limit; windows are counted at the provider, wherever they begin. For fairness, agents that
 always have a call are spread over the nodes, and spread anew every few seconds.
 
@@ -121,6 +124,24 @@ def ideal_waits(calls: Sequence[Arrival], cap: int) -> list[float]:
     return waits
 
 
+def unused(calls: Sequence[tuple[float, float, float]], cap: int, since_s: float) -> float:
+    """Return the part of all slots' time that was free while calls waited, from a time until the last call started.
+
+    Args:
+        calls: When each arrived, started and ended.
+    """
+    changes = [(at_s, 0, 1) for at_s, _, _ in calls]
+    changes += [(starts_s, 1, -1) for _, starts_s, _ in calls] + [(ends_s, -1, 0) for _, _, ends_s in calls]
+    until_s = max(starts_s for _, starts_s, _ in calls)
+    free_s, seen_s, held, waiting = 0.0, since_s, 0, 0
+    for at_s, starts, waits in sorted(changes):
+        if since_s < at_s <= until_s:
+            free_s += (at_s - seen_s) * max(0, min(cap - held, waiting))
+            seen_s = at_s
+        held, waiting = held + starts, waiting + waits
+    return free_s / (cap * (until_s - since_s))
+
+
 @final
 @attrs.define(eq=False)
 class SlotTime:
@@ -176,6 +197,8 @@ class Provider:
     peak: int = 0
     starts_s: dict[int, float] = attrs.field(factory=dict)
     """Number of a call -> when it arrived."""
+    ends_s: dict[int, float] = attrs.field(factory=dict)
+    """Number of a call -> when it was answered."""
     changes: Callable[[int, int], None] = lambda number, by: None
     """Told the number of a call that begins (1) or ends (-1)."""
 
@@ -207,6 +230,7 @@ class Provider:
                     await trio.sleep(int(service_ms) / 1_000)
                 finally:
                     self.inflight -= 1
+                    self.ends_s[int(number)] = trio.current_time()
                     self.changes(int(number), -1)
                 await stream.send_all(ANSWER)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -299,6 +323,8 @@ class Outcome:
     waits: list[float]
     """Waits of the calls that count."""
     ideal: list[float]
+    unused: float
+    """Part of the slots' time that was free while calls waited."""
     peak: int
     operations: float
     """Operations of the store for each call."""
@@ -315,14 +341,15 @@ class Served:
     store: int
     client: httpx2.AsyncClient
 
-    async def call(self, node: int, number: int, service_s: float) -> bool:
-        """Put a call to a node; return True if it was served."""
+    async def call(self, node: int, number: int, service_s: float, agent: str = "bench") -> bool:
+        """Put a call of an agent to a node; return True if it was served."""
         asked = {
             "model": "bench",
             "max_tokens": 8,
             "messages": [{"role": "user", "content": f"{number}-{round(service_s * 1_000)}"}],
         }
-        answer = await self.client.post(f"http://127.0.0.1:{self.ports[node]}/v1/chat/completions", json=asked)
+        url, headers = f"http://127.0.0.1:{self.ports[node]}/v1/chat/completions", {"x-hivemind-agent": agent}
+        answer = await self.client.post(url, json=asked, headers=headers)
         return answer.status_code == 200
 
 
@@ -407,14 +434,20 @@ async def _run(calls: Sequence[Arrival], nodes: int, starts: Starts, cap: int = 
             for number, one in enumerate(calls):
                 nursery.start_soon(call, number, one)
         operations = store_operations(there.store) - before
-    starts_s = there.provider.starts_s
-    counted = [number for number, one in enumerate(calls) if one.at_s > WARM_S and number in starts_s]
-    ideal = ideal_waits(calls, cap)
+    starts_s, ends_s = there.provider.starts_s, there.provider.ends_s
+    counted = [number for number, one in enumerate(calls) if one.at_s > WARM_S and number in ends_s]
+    took = [
+        attrs.evolve(one, service_s=ends_s[number] - starts_s[number]) if number in ends_s else one
+        for number, one in enumerate(calls)
+    ]
+    ideal = ideal_waits(took, cap)
+    spans = [(began_s + calls[number].at_s, starts_s[number], ends_s[number]) for number in ends_s]
     return Outcome(
         calls=len(calls),
         failed=len(failed),
         waits=[starts_s[number] - began_s - calls[number].at_s for number in counted],
         ideal=[ideal[number] for number in counted],
+        unused=unused(spans, cap, began_s + WARM_S),
         peak=there.provider.peak,
         operations=operations / len(calls),
         starts_s=sorted(start - began_s for start in starts_s.values()),
@@ -459,7 +492,7 @@ async def _crowd(chance: Random, nodes: int, lasts_s: float, starts: Starts) -> 
                 at.append(place)
                 tally.note(now_s)
                 tally.calls[place] += 1
-                if not await there.call(place, number, SERVICE_S * chance.uniform(0.5, 1.5)):
+                if not await there.call(place, number, SERVICE_S * chance.uniform(0.5, 1.5), f"agent-{which}"):
                     failed.append(number)
                 tally.note(trio.current_time())
                 tally.calls[place] -= 1
@@ -498,18 +531,18 @@ def slots_table(title: str, runs: Mapping[str, Sequence[Outcome]], cap: int, not
     Args:
         runs: Who serves -> runs; all have served the same calls.
     """
-    ideal = [p95(one.ideal) for one in next(iter(runs.values()))]
 
     def row(name: str, figure: Callable[[Sequence[Outcome]], str], target: str = "") -> list[str]:
         return [name, *(figure(of) for of in runs.values()), target]
 
     def ratio(of: Sequence[Outcome]) -> float:
-        return statistics.median(p95(one.waits) / max(best, 0.001) for one, best in zip(of, ideal, strict=True))
+        return statistics.median(p95(one.waits) / max(p95(one.ideal), 0.001) for one in of)
 
     rows = [
-        row("wait p95, ideal", lambda _: f"{statistics.median(ideal):.2f} s"),
+        row("wait p95, ideal", lambda of: f"{statistics.median(p95(one.ideal) for one in of):.2f} s"),
         row("wait p95", lambda of: f"{statistics.median(p95(one.waits) for one in of):.2f} s"),
         row("ratio", lambda of: f"{ratio(of):.2f}", f"≤ {TARGET_WAIT}"),
+        row("slots unused while calls wait", lambda of: f"{statistics.median(one.unused for one in of):.2%}"),
         row(
             "store operations a call",
             lambda of: f"{statistics.median(one.operations for one in of):.2f}",
@@ -519,12 +552,14 @@ def slots_table(title: str, runs: Mapping[str, Sequence[Outcome]], cap: int, not
         row("failed calls", lambda of: f"{sum(one.failed for one in of)} of {sum(one.calls for one in of)}", "0"),
     ]
     figures = [
-        {"who": who, "wait_p95_s": round(p95(one.waits), 4), "ideal_p95_s": round(p95(one.ideal), 4), "peak": one.peak,
-         "operations": round(one.operations, 3), "failed": one.failed, "calls": one.calls}
+        {"who": who, "wait_p95_s": round(p95(one.waits), 4), "ideal_p95_s": round(p95(one.ideal), 4),
+         "unused": round(one.unused, 5), "peak": one.peak, "operations": round(one.operations, 3),
+         "failed": one.failed, "calls": one.calls}
         for who, of in runs.items()
         for one in of
     ]  # fmt: skip
-    count = f"Medians of {len(ideal)} runs." if len(ideal) > 1 else "One run."
+    number = max(len(of) for of in runs.values())
+    count = f"Medians of {number} runs." if number > 1 else "One run."
     return Table(title=title, notes=[*notes, count], head=["", *runs, "target"], rows=rows, figures=figures)
 
 

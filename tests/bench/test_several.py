@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 from random import Random
 
+import httpx2
 import pytest
 
-from bench.several import Arrival, SlotTime, arrivals, fullest_window, ideal_waits
+from bench.several import Arrival, Provider, Served, SlotTime, arrivals, fullest_window, ideal_waits, unused
 from tests.support.redis import needs_redis
 
 ROOT = Path(__file__).parents[2]
@@ -22,6 +23,17 @@ def test_the_ideal_scheduler_is_one_queue_before_all_slots() -> None:
 
     assert ideal_waits(calls, 2) == [0.0, 0.0, 1.0, 2.5]
     assert ideal_waits(calls, 4) == [0.0] * 4
+
+
+def test_a_slot_is_unused_while_a_call_waits() -> None:
+    alone = (0.0, 0.0, 4.0)
+    waits, late = (1.0, 3.0, 5.0), (2.0, 5.0, 6.0)
+
+    assert unused([alone], 2, 0.0 - 1) == 0
+    assert unused([alone, waits], 1, 0.0) == 0
+    assert unused([alone, waits], 2, 0.0) == pytest.approx(2 / (2 * 3))
+    assert unused([alone, waits, late], 3, 0.0) == pytest.approx((2 + 1 + 2) / (3 * 5))
+    assert unused([alone, waits, late], 3, 2.5) == pytest.approx((1 + 2) / (3 * 2.5))
 
 
 def test_a_window_begins_anywhere() -> None:
@@ -48,6 +60,22 @@ def test_unfairness_is_the_time_that_nodes_lack_of_what_their_calls_are_due() ->
     tally.note(14.0)
     assert tally.unfairness(0, 1) == pytest.approx([0.0, 0.125, 0.25])
     assert tally.unfairness(2, 1) == [0.25]
+
+
+async def test_calls_are_one_agents_so_that_the_proxies_too_serve_them_in_order_of_arrival() -> None:
+    said = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        said.append((request.url.port, request.headers["x-hivemind-agent"], json.loads(request.content)["messages"]))
+        return httpx2.Response(200)
+
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as client:
+        there = Served(provider=Provider(1), ports=[2, 3], store=4, client=client)
+        assert await there.call(1, 7, 0.3)
+        assert await there.call(0, 8, 0.25, "agent-1")
+
+    contents = [(port, agent, messages[0]["content"]) for port, agent, messages in said]
+    assert contents == [(3, "bench", "7-300"), (2, "agent-1", "8-250")]
 
 
 @pytest.mark.slow
