@@ -12,10 +12,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import trio
 
 from hivemind_trio.scheduler.sharing.budget_ask import BudgetAsk, BudgetsAsk
 from hivemind_trio.scheduler.sharing.share_row import FORGET_MS, LeaseTerms, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAsk, WindowShape
+from hivemind_trio.store.fleet.interface import Notice
 from hivemind_trio.store.fleet.redis_pools import RedisPools, open_pools
 from tests.support.redis import needs_redis, redis_server
 
@@ -195,6 +197,32 @@ async def test_an_older_node_that_waits_is_called_to_ask_for_slots_that_come_fre
         parts=(("old", 4),),
     )  # fmt: skip
 
-    answer = await pools.sync("p", back)
+    send, hear = trio.open_memory_channel[Notice](8)
+    listens = trio.Event()
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pools.listen, "old", listens.set, send.send_nowait)
+            await listens.wait()
+            answer = await pools.sync("p", back)
+            assert (answer.granted, answer.rows["old"].share) == ((), 0)
+            assert isinstance(await hear.receive(), str)  # it is to report
+            nursery.cancel_scope.cancel()
 
-    assert (answer.granted, answer.wake, answer.rows["old"].share) == ((), ("old",), 0)
+
+@pytest.mark.parametrize(("does", "called"), [({"g": True}, True), ({"g": 2}, False)])
+async def test_a_node_of_before_is_called_to_give_back_where_another_waits(
+    pools: RedisPools, does: dict[str, object], called: bool
+) -> None:
+    _, run = await slots(pools, 1)
+    await slots(pools, 1, run, "old")
+    row = {"e": 1, "q": 2, "p": CAP, "a": CAP, "h": 0, "w": 0, "c": 0, "f": 1, "t": NOW_MS, "k": True, "s": -1, "n": 0}
+    await old_node(pools, "hm:{test:p}:n", "old", json.dumps(row | does))
+    send, hear = trio.open_memory_channel[Notice](8)
+    listens = trio.Event()
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pools.listen, "old", listens.set, send.send_nowait)
+            await listens.wait()
+            await slots(pools, 2, run)
+            assert isinstance(await hear.receive(), str) is called
+            nursery.cancel_scope.cancel()

@@ -1,7 +1,9 @@
 """One node's side of a shared pool: how many slots it may use, and when it speaks to the store.
 
-The node lowers its use first and reports afterwards, and never raises it by itself. So what it uses is at no time more
-than what the store has recorded for it, whichever messages are lost, doubled or late.
+The node lowers its use first and reports afterwards, and never raises it beyond what it has reported. So what it uses
+is at no time more than what the store has recorded for it, whichever messages are lost, doubled or late. Below that,
+its use follows from what it knows of the others and from its own calls: from the moment at which it hears of a call
+that waits elsewhere, no call begins here in a slot that is due there.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class NodeLaw:
     _occupied: int = attrs.field(init=False, default=0)
     """Slots that nobody else can have, as the store has it."""
     _using: int = attrs.field(init=False, default=0)
-    """At most the share: what exceeds the node's part is not used again while others wait."""
+    """At most the share: no more than has been reported since the store recorded it."""
     _seq: int = attrs.field(init=False, default=0)
     pending: tuple[ShareRequest, int] | None = attrs.field(init=False, default=None)
     """The request under way, and when it was sent."""
@@ -106,16 +108,24 @@ class NodeLaw:
             return None
         return self._whole_until_ns, min(self._using, self.floor)
 
-    def allowance(self, now_ns: int) -> int:
-        """Return the slots that may be in use now."""
+    def allowance(self, now_ns: int, held: int, demand: int) -> int:
+        """Return the slots that may be in use now.
+
+        Args:
+            now_ns: Now.
+            held: Calls in flight.
+            demand: As in `is_due`.
+        """
         if self._fenced or self.answered_ns is None:
             return 0
         until_ns = self._whole_until_ns
-        if now_ns < until_ns:
-            return self._using
-        if now_ns < until_ns + FLOOR_AFTER_NS:
-            return min(self._using, self.floor)
-        return self.floor
+        if now_ns >= until_ns + FLOOR_AFTER_NS:
+            return self.floor
+        using = self._using if now_ns < until_ns else min(self._using, self.floor)
+        if not self._exceeds_cap:
+            return min(using, self._target(held, demand)) if self.others_wait() else using
+        # More is held than there is: no call begins until enough have ended.
+        return min(using, self._target(held, demand), held)
 
     @property
     def _whole_until_ns(self) -> int:
@@ -179,7 +189,7 @@ class NodeLaw:
         """
         if self.pending is not None:
             raise ValueError("a request is under way")
-        allowed = self.allowance(now_ns)
+        self._using = keep = self.allowance(now_ns, held, demand)
         rows = self._now(held, demand)
         parts = fair_shares(self._total or self.cap, rows)
         target = parts[self.node].whole
@@ -188,9 +198,6 @@ class NodeLaw:
             self._owed = owed_after(self._owed, parts[self.node], max(self.share, held), elapsed_ns // MS)
         elif demand <= held:
             self._owed = 0  # nothing waits: nothing is withheld
-        keep = min(allowed, target) if self.others_wait() or self._exceeds_cap else allowed
-        # More is held than there is: no call begins until enough have ended.
-        self._using = keep = min(keep, held) if self._exceeds_cap else keep
         self._seq += 1
         self._sent_ns, self._failed_ns, self._heard, self._idle = now_ns, None, False, demand == 0
         ask = ShareRequest(
@@ -237,12 +244,9 @@ class NodeLaw:
         self._denied = ask.target if ask.target > self.share else None
 
     def _take(self, own: ShareRow) -> None:
-        """Use the share that the store has recorded, as far as this node is due it."""
-        self.share, self._occupied = own.share, own.occupied
-        target = self._target(own.held, own.demand)
-        self._using = min(self.share, target) if self.others_wait() else self.share
-        if self._exceeds_cap:
-            self._using = min(self._using, target, own.held)
+        """Take the share that the store has recorded."""
+        self.share = self._using = own.share
+        self._occupied = own.occupied
 
     def _newest(self, answer: ShareAnswer) -> dict[str, ShareRow]:
         """Return the rows of an answer, each replaced by that of a newer notice: notices have their own connection."""
@@ -253,19 +257,9 @@ class NodeLaw:
                     rows[name] = row
         return rows
 
-    def limited(self, limit: int, held: int, demand: int) -> None:
-        """Note that the provider is trusted with fewer slots, or with more, than when the store last answered.
-
-        Args:
-            limit: Slots of all nodes together.
-            held: Calls in flight.
-            demand: As in `is_due`.
-        """
-        if self._total and limit < self._total:
-            self._total = limit
-            self._using = min(self._using, self._target(held, demand))
-            if self._exceeds_cap:
-                self._using = min(self._using, held)
+    def limited(self, limit: int) -> None:
+        """Note that the provider is trusted with fewer slots of all nodes, or with more, than the store last told."""
+        self._total = min(self._total, limit)
         self._heard = True
 
     def failed(self, now_ns: int) -> None:
@@ -281,11 +275,12 @@ class NodeLaw:
         """Take the row of another node, as it has just reported it, and the slots that the store gives this one.
 
         Returns:
-            True if there is something to do: slots have come, or a request may be due, because slots have to go back
-            or calls wait here.
+            True if there is something to do: what may be used is another, or a request may be due, because slots have
+            to go back or calls wait here.
         """
         if notice.run != self._run or self.answered_ns is None or notice.node == self.node:
             return False
+        waited = self.others_wait()
         news = {
             name: row
             for name, row in ({notice.node: notice.row} | notice.granted).items()
@@ -297,7 +292,7 @@ class NodeLaw:
             self._take(news[self.node])
         if sum(row.occupied for row in self._rows.values()) < self._total:
             self._denied = None  # some are free, which its next request may get
-        return granted or (self.pending is None and (self._said_waits or self.others_wait()))
+        return granted or waited or self.others_wait() or (self.pending is None and self._said_waits)
 
     def _is_up_to_date(self, own: ShareRow) -> bool:
         """Return True if the store had the last report of this node when it recorded this row.

@@ -97,26 +97,28 @@ class NodeShares:
                 wakes_ns = min(wakes_ns, soonest_ns) if soonest_ns > now_ns else wakes_ns
         return wakes_ns
 
-    def usable(self, now_ns: int) -> Usable | None:
-        """Return what the scheduler may use from now on; None: as it was told last."""
-        shares = {name: law.allowance(now_ns) for name, law in self.laws.items()}
+    def usable(self, now_ns: int, demand: Mapping[str, tuple[int, int]]) -> Usable | None:
+        """Return what the scheduler may use from now on; None: as it was told last.
+
+        Args:
+            now_ns: Now.
+            demand: As in `due`.
+        """
+        shares = {name: law.allowance(now_ns, *demand.get(name, (0, 0))) for name, law in self.laws.items()}
         # The scheduler itself ends them: after a stop of this process it may hear of an answer before this is asked.
         falls = {name: fall for name, law in self.laws.items() if (fall := law.falls(now_ns)) is not None}
         until_ns = min((at_ns for at_ns, _ in falls.values()), default=None)
-        before = self._usable
-        if before is not None and (before.shares, before.until_ns) == (shares, until_ns):
-            return None
         then = shares | {name: slots for name, (_, slots) in falls.items()}
-        self._usable = Usable(shares=shares, until_ns=until_ns, then=then)
-        return self._usable
+        before, self._usable = self._usable, Usable(shares=shares, until_ns=until_ns, then=then)
+        return self._usable if self._usable != before else None
 
-    def limited(self, pool: str, verdict: SharedVerdict | None, demand: Mapping[str, tuple[int, int]]) -> None:
+    def limited(self, pool: str, verdict: SharedVerdict | None) -> None:
         """Take the limit that nodes have learned: use no more than this node's part of it, and ask anew."""
         law = self.laws.get(pool)
         if law is None or verdict is None or not verdict.limit or self._limits.get(pool) == verdict.limit:
             return
         self._limits[pool] = verdict.limit
-        law.limited(verdict.limit, *demand.get(pool, (0, 0)))
+        law.limited(verdict.limit)
 
     def cut(self, now_ns: int) -> None:
         """Note that the connection to the store is broken."""

@@ -39,11 +39,6 @@ class LeaseTerms:
         return max(self.renew_ms, min(2 * self.renew_ms, (self.gone_ms - self.renew_ms) // 2, self.lease_ms // 4))
 
     @property
-    def stale_ms(self) -> int:
-        """Silence after which a node that has slots is asked whether it needs them, where another one lacks some."""
-        return self.grace_ms // 12
-
-    @property
     def learning_ms(self) -> int:
         """Time for which a store that knows nothing believes what nodes say they have, and grants nothing."""
         return self.gone_ms + self.grace_ms
@@ -129,10 +124,8 @@ class ShareAnswer:
     rows: dict[str, ShareRow]
     blind: bool = False
     """The store may not know which nodes are connected, and so learns for a whole lease."""
-    wake: tuple[str, ...] = ()
-    """Nodes that are to speak to the store now: they wait for what came back, or have what this node waits for."""
     tell: tuple[str, ...] = ()
-    """Nodes that are told the row of this one: it has changed, and they need not ask."""
+    """Nodes that are told the row of this one: it has changed, or waits."""
     granted: tuple[str, ...] = ()
     """Nodes that wait and have been given free slots; they are among those that are told."""
 

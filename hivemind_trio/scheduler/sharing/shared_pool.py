@@ -78,11 +78,11 @@ class SharedPool:
         )
         self.rows[ask.node] = row
         granted = () if learns else self._grant(ask, cap, now_ms, present)
-        wake = self._wake(ask.node, row, cap, granted)
         changed = own is None or (own.share, own.held, own.demand) != (row.share, row.held, row.demand)
-        others = (name for name in sorted(self.rows) if name != ask.node and name not in wake)
-        tell = tuple(others) if changed or granted else ()
-        return attrs.evolve(self._answer(ask, row), wake=wake, tell=tell, granted=granted)
+        # Nodes are told again of one that waits: what they have for it they know best, and give back by themselves.
+        tells = changed or granted or row.demand > row.occupied
+        tell = tuple(name for name in sorted(self.rows) if name != ask.node) if tells else ()
+        return attrs.evolve(self._answer(ask, row), tell=tell, granted=granted)
 
     def _cap(self, caps: list[int]) -> int:
         return min(caps) if self.limit is None else min(self.limit, *caps)
@@ -98,20 +98,6 @@ class SharedPool:
             if slots > 0:
                 row.share, row.changes = row.occupied + slots, row.changes + 1
                 free -= slots
-                names.append(name)
-        return tuple(names)
-
-    def _wake(self, sender: str, row: ShareRow, cap: int, granted: Collection[str]) -> tuple[str, ...]:
-        """Return the nodes that are to report, because the sender waits and they may have slots for it."""
-        if row.demand <= row.occupied:
-            return ()
-        wanted = sum(one.demand for one in self.rows.values())
-        names = []
-        for name, one in sorted(self.rows.items()):
-            has_more = one.occupied > one.demand or one.occupied * wanted >= cap * one.demand + wanted
-            # Calls of a node that has not reported for a while may have ended.
-            is_old = one.occupied > 0 and row.seen_ms - one.seen_ms >= self.terms.stale_ms
-            if name != sender and name not in granted and (has_more or is_old):
                 names.append(name)
         return tuple(names)
 

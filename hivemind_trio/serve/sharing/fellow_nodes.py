@@ -151,7 +151,7 @@ class FellowNodes:
             row = law.rows.get(name)
             if own:
                 held, wanted = demand.get(pool, (0, 0))
-                share = law.allowance(now_ns)
+                share = law.allowance(now_ns, held, wanted)
             elif row is not None:
                 held, wanted, share = row.held, row.demand, row.share
             else:

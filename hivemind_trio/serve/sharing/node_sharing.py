@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, final
 
@@ -161,14 +161,14 @@ class NodeSharing:
         demand = self._engine.scheduler.demand()
         now_ns = self._now_ns()
         due = shares.due(now_ns, demand)
-        self._use_shares(now_ns)  # lowered before it is reported
+        self._use_shares(now_ns, demand)  # lowered before it is reported
         for name, ask in due:
             nursery.start_soon(self._sync, name, shares.laws[name], ask)
         return shares.wakes_ns(now_ns, demand)
 
-    def _use_shares(self, now_ns: int) -> None:
+    def _use_shares(self, now_ns: int, demand: Mapping[str, tuple[int, int]]) -> None:
         assert self._shares is not None
-        usable = self._shares.usable(now_ns)
+        usable = self._shares.usable(now_ns, demand)
         if usable is None:
             return
         until_ns = usable.until_ns
@@ -179,8 +179,8 @@ class NodeSharing:
     def _limit(self, pool: str, verdict: SharedVerdict | None) -> None:
         """Use no more than this node's part of what nodes have learned, before anything more is granted."""
         if self._shares is not None:
-            self._shares.limited(pool, verdict, self._engine.scheduler.demand())
-            self._use_shares(self._now_ns())
+            self._shares.limited(pool, verdict)
+            self._use_shares(self._now_ns(), self._engine.scheduler.demand())
             self.stir()
 
     async def _sync(self, pool: str, law: NodeLaw, ask: ShareRequest) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Final, final
 from zlib import crc32
@@ -169,13 +169,13 @@ class SimulatedNode:
         self.shares.follow(self.route.program)
         demand = self.route.scheduler.demand()
         due = self.shares.due(now_ns, demand)
-        self._use_shares()
+        self._use_shares(demand)
         for pool, ask in due:
             self._sync(pool, ask)
         self._look_at(max(now_ns, self.shares.wakes_ns(now_ns, demand)))
 
-    def _use_shares(self) -> None:
-        usable = self.shares.usable(self.agenda.now_ns)
+    def _use_shares(self, demand: Mapping[str, tuple[int, int]]) -> None:
+        usable = self.shares.usable(self.agenda.now_ns, demand)
         if usable is not None:
             self.route.post(SharesSet(usable.shares, usable.until_ns, usable.then))
 
@@ -192,7 +192,6 @@ class SimulatedNode:
 
         def run(model: FleetModel, now_ms: int) -> ShareAnswer:
             answer = model.sync(pool, ask, now_ms, self.store.present())
-            self.store.wake(answer.wake, pool)
             if answer.tell:
                 self.store.wake(answer.tell, answer.notice(pool, ask.node))
             return answer
@@ -262,7 +261,7 @@ class SimulatedNode:
 
         def answered(answer: LearnAnswer) -> None:
             self._limit(pool, answer.verdict)
-            self._use_shares()  # before anything more is granted
+            self._use_shares(self.route.scheduler.demand())  # before anything more is granted
             self.route.post(LearnAnswered(pool, answer))
 
         def failed() -> None:
@@ -272,7 +271,7 @@ class SimulatedNode:
 
     def _limit(self, pool: str, verdict: SharedVerdict | None) -> None:
         """Use no more than this node's part of what nodes have learned."""
-        self.shares.limited(pool, verdict, self.route.scheduler.demand())
+        self.shares.limited(pool, verdict)
         self._stir()
 
     def _spend(self, asked: AskBudgets) -> None:

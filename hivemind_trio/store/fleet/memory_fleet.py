@@ -49,7 +49,6 @@ class MemoryFleet:
         """Report on a pool of slots, and return what is granted."""
         await trio.lowlevel.checkpoint()
         answer = self.model.sync(pool, ask, self._now_ms(), self._calls)
-        self._wake(answer.wake, pool)
         if answer.tell:
             self._wake(answer.tell, answer.notice(pool, ask.node))
         return answer

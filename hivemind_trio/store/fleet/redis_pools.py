@@ -98,7 +98,6 @@ class _Answer(msgspec.Struct):
     learning: bool
     blind: bool
     rows: dict[str, _Row]
-    wake: str
     tell: str
     granted: str
 
@@ -492,7 +491,6 @@ def answer_of(ask: ShareRequest, answer: str) -> ShareAnswer:
         learning=found.learning,
         blind=found.blind,
         rows={name: row.row() for name, row in found.rows.items()},
-        wake=tuple(found.wake.split("\n")) if found.wake else (),
         tell=tuple(found.tell.split("\n")) if found.tell else (),
         granted=tuple(found.granted.split("\n")) if found.granted else (),
     )

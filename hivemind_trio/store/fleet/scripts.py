@@ -1,7 +1,8 @@
 """Scripts that Redis runs. `SYNC` is `scheduler/sharing/shared_pool.py`; tests hold the two against each other.
 
-Rows are JSON, in which Redis keeps 14 digits: times are milliseconds. A row without `g` is of a node of before
-2026-11-27, which asks for slots that come free; others are given them in the notice of who has returned them.
+Rows are JSON, in which Redis keeps 14 digits: times are milliseconds. `g` says what a node does at a notice. Without
+it, it is of before 2026-11-27, and asks for slots that come free; others are given them in the notice of who returned
+them. With 2 it gives back by itself what a node that waits is due; others are called to report.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ if turns then
   for name, row in pairs(rows) do row.k, row.t, row.s = false, now, -1 save(name) end
 end
 local blind = false
-local function answer(row, wake, tell, granted)
+local function answer(row, tell, granted)
   local least = limit
   for _, one in pairs(rows) do least = math.min(least, one.p) end
-  local told = {cap = least, share = row.a, run = life, learning = till >= 0, rows = rows, wake = wake}
+  local told = {cap = least, share = row.a, run = life, learning = till >= 0, rows = rows}
   told.tell, told.granted = tell, granted
   told.blind = blind and till >= 0
   return cjson.encode(told)
@@ -55,7 +56,7 @@ end
 
 local own = rows[node]
 if own and epoch < own.e then return 'fenced' end
-if own and epoch == own.e and seq <= own.q then return answer(own, '', '', '') end
+if own and epoch == own.e and seq <= own.q then return answer(own, '', '') end
 
 for name, row in pairs(rows) do
   if name ~= node then
@@ -105,7 +106,7 @@ end
 local share = keep
 if till < 0 then share = math.max(math.min(keep, known_share), math.min(target, room)) end
 local row = {e = epoch, q = seq, p = cap0, a = share, h = held, w = demand, c = owed, f = floor}
-row.t, row.k, row.s, row.n, row.g = now, told == life, -1, 0, true
+row.t, row.k, row.s, row.n, row.g = now, told == life, -1, 0, 2
 if own then changed = own.a ~= row.a or own.h ~= row.h or own.w ~= row.w end
 rows[node] = row
 save(node)
@@ -127,24 +128,23 @@ for _, due in ipairs(till < 0 and cjson.decode(ARGV[18]) or {}) do
   end
 end
 
-local wanted, wake, tell = 0, {}, {}
+local wanted, tell, waits = 0, {}, row.w > occupied(row)
 local notice = KEYS[1] .. '\\n' .. cjson.encode({node = node, run = life, row = row, granted = given})
 for name, one in pairs(rows) do wanted = wanted + one.w order[#order + 1] = name end
 table.sort(order)
 for _, name in ipairs(order) do
   local one = rows[name]
-  local waits = not one.g and occupied(row) < before and one.w > occupied(one)
+  local asks = not one.g and occupied(row) < before and one.w > occupied(one)
   local more = occupied(one) > one.w or occupied(one) * wanted >= cap * one.w + wanted
   local old = occupied(one) > 0 and now - one.t >= math.floor(grace / 12)
-  if name ~= node and not given[name] and (waits or (row.w > occupied(row) and (more or old))) then
-    wake[#wake + 1] = name
+  if name ~= node and one.g ~= 2 and not given[name] and (asks or (waits and (more or old))) then
     redis.call('PUBLISH', ARGV[16] .. name, KEYS[1])
-  elseif name ~= node and (changed or #granted > 0) then
+  elseif name ~= node and (changed or waits or #granted > 0) then
     tell[#tell + 1] = name
     redis.call('PUBLISH', ARGV[16] .. name, notice)
   end
 end
-return answer(row, table.concat(wake, '\\n'), table.concat(tell, '\\n'), table.concat(granted, '\\n'))
+return answer(row, table.concat(tell, '\\n'), table.concat(granted, '\\n'))
 """
 )
 

@@ -120,8 +120,6 @@ class Fleet:
         self.send(lambda: self.hear(node, answer))
         notice = answer.notice("p", ask.node)
         for other in self.nodes:
-            if other.law.node in answer.wake and other.alive and not other.cut:
-                self.send(other.law.heard)
             if other.law.node in answer.tell and other.alive and not other.cut:
                 self.send(partial(other.law.told, notice))
 
@@ -143,8 +141,9 @@ class Fleet:
             if not node.alive or node.stopped:
                 continue
             node.ends_ms = [end for end in node.ends_ms if end > self.now_ms]
-            allowed = node.law.allowance(self.local_ns(node))
-            while node.waiting and node.held < allowed:
+            while node.waiting and node.held < node.law.allowance(
+                self.local_ns(node), node.held, node.held + node.waiting
+            ):
                 node.waiting -= 1
                 node.begun += 1
                 node.ends_ms.append(self.now_ms + self.random.randrange(20, 400))

@@ -63,4 +63,4 @@ def test_I8_fails_with_equal_parts_for_all_nodes(monkeypatch: pytest.MonkeyPatch
         return fair_shares(cap, {name: attrs.evolve(row, demand=cap * bool(row.demand)) for name, row in rows.items()})
 
     monkeypatch.setattr(node_law, "fair_shares", equal)
-    assert unfairness(0) > MOST
+    assert max(unfairness(seed) for seed in range(4)) > MOST

@@ -11,7 +11,7 @@ import pytest
 
 from bench.several import CAP, LOAD, SERVICE_S, TARGET_OPERATIONS, arrivals, ideal_waits, p95
 from hivemind_trio.scheduler.sharing.node_law import NodeLaw
-from hivemind_trio.scheduler.sharing.share_row import LeaseTerms, RowNotice
+from hivemind_trio.scheduler.sharing.share_row import LeaseTerms, RowNotice, ShareAnswer
 from hivemind_trio.scheduler.sharing.shared_pool import SharedPool
 
 from .fleet import MS, Fleet
@@ -50,7 +50,7 @@ def waits_beside_ideal(seed: int, make_law: Callable[..., NodeLaw]) -> tuple[flo
         fleet.deliver()
         for node, line in zip(fleet.nodes, lines, strict=True):
             node.ends_ms = [end for end in node.ends_ms if end > fleet.now_ms]
-            while line and node.held < node.law.allowance(fleet.local_ns(node)):
+            while line and node.held < node.law.allowance(fleet.local_ns(node), node.held, node.held + len(line)):
                 number = line.popleft()
                 node.ends_ms.append(fleet.now_ms + round(calls[number].service_s * 1_000))
                 waits_s[number] = (fleet.now_ms - began_ms) / 1_000 - calls[number].at_s
@@ -90,9 +90,9 @@ def test_a_notice_tells_who_waits_and_the_row_of_another_node_gives_no_slot() ->
     assert not one.told(attrs.evolve(waits, row=attrs.evolve(waits.row, seq=1)))  # late
     assert one.told(waits)
     assert one.rows["b"].demand == CAP
-    assert not one.told(attrs.evolve(waits, row=attrs.evolve(row, seq=4, demand=0)))
+    assert one.told(attrs.evolve(waits, row=attrs.evolve(row, seq=4, demand=0)))
     assert not one.told(waits)
-    assert one.allowance(0) == has
+    assert one.allowance(0, 0, 2) == has
 
 
 def waiting_law() -> tuple[SharedPool, NodeLaw, NodeLaw]:
@@ -110,19 +110,19 @@ def test_slots_of_a_notice_are_used_if_the_store_had_the_last_report() -> None:
     row = attrs.evolve(pool.rows["b"], share=2, changes=1)
     notice = RowNotice(pool="p", node="a", run="1", row=attrs.evolve(pool.rows["a"], share=6, seq=2))
     given = attrs.evolve(notice, granted={"b": row})
-    assert other.allowance(0) == 0
+    assert other.allowance(0, 0, 4) == 0
 
     assert not one.told(attrs.evolve(given, granted={"a": attrs.evolve(row, share=CAP)}))  # its own report
     assert not other.told(attrs.evolve(given, run="2"))
     other.told(attrs.evolve(given, granted={"b": attrs.evolve(row, seq=row.seq + 1)}))
     other.told(attrs.evolve(given, granted={"b": attrs.evolve(row, epoch=0)}))
-    assert other.allowance(0) == 0
+    assert other.allowance(0, 0, 4) == 0
     assert not other.is_due(100 * MS, 0, 4)
     _, _, other = waiting_law()
     assert other.told(given)
-    assert other.allowance(0) == 2
+    assert other.allowance(0, 0, 4) == 2
     other.told(attrs.evolve(given, granted={"b": attrs.evolve(row, share=1)}))  # again, or late
-    assert other.allowance(0) == 2
+    assert other.allowance(0, 0, 4) == 2
 
 
 def test_slots_of_a_notice_that_comes_before_the_answer_stay() -> None:
@@ -132,7 +132,7 @@ def test_slots_of_a_notice_that_comes_before_the_answer_stay() -> None:
     assert other.told(pool.sync(back, 1_001, "1", "ab").notice("p", "a"))
 
     other.answered(on_its_way)
-    assert other.allowance(0) == other.share == pool.rows["b"].share == 3
+    assert other.allowance(0, 0, 4) == other.share == pool.rows["b"].share == 3
 
 
 def test_a_node_that_got_too_little_asks_again_where_it_hears_of_a_free_slot() -> None:
@@ -164,10 +164,72 @@ def test_an_answer_that_was_made_before_a_notice_and_comes_after_it_takes_nothin
     on_its_way = pool.sync(one.request(0, 0, 2), 1_000, "1", "ab")
     told = pool.sync(other.request(0, 1, CAP), 1_001, "1", "ab")
     # The request under way says all itself: none is due.
-    assert not one.told(RowNotice(pool="p", node="b", run=told.run, row=told.rows["b"]))
+    assert one.told(RowNotice(pool="p", node="b", run=told.run, row=told.rows["b"]))
+    assert not one.is_due(100 * MS, 0, 2)
 
     one.answered(on_its_way)
     assert one.rows["b"].demand == CAP
     one.answered(pool.sync(one.request(0, 0, 2), 1_002, "1", "ab"))
     assert one.rows["b"].demand == CAP
     assert one.rows["b"].seq == 2
+
+
+def test_a_node_gives_back_what_another_one_waits_for_without_being_asked() -> None:
+    pool = SharedPool(TERMS)
+    pool.life.begin("1")
+    busy, poor = (NodeLaw(name, 1, 4, 2, 250, TERMS) for name in ("busy", "poor"))
+
+    def report(law: NodeLaw, held: int, demand: int) -> ShareAnswer:
+        answer = pool.sync(law.request(0, held, demand), 1_000, "1", ("busy", "poor"))
+        law.answered(answer)
+        return answer
+
+    for law, demand in [(poor, 0), (busy, 9)] * 3:
+        report(law, 0, demand)
+    later = 1_000 * MS
+    assert busy.allowance(later, 4, 9) == busy.share == 4
+    told = [report(poor, 0, 2) for _ in range(2)]
+    assert [answer.tell for answer in told] == [("busy",)] * 2  # again, though nothing has changed
+
+    assert busy.told(told[0].notice("p", "poor"))
+    # No call begins in the place of one that ends, though many wait here; and the slot goes back at once.
+    assert busy.allowance(later, 4, 9) == 3
+    assert not busy.is_due(later, 4, 9)
+    assert busy.is_due(later, 3, 8)
+    served = attrs.evolve(told[1], rows=told[1].rows | {"poor": attrs.evolve(told[1].rows["poor"], seq=9, demand=0)})
+    # Nobody waits any more, and nothing has been given back: its slots are its own.
+    assert busy.told(served.notice("p", "poor"))
+    assert busy.allowance(later, 4, 9) == 4
+
+
+def test_slots_that_a_node_has_given_back_are_not_used_before_the_store_has_answered() -> None:
+    pool = SharedPool(TERMS)
+    pool.life.begin("1")
+    one, other = (NodeLaw(name, 1, CAP, 2, 250, TERMS) for name in "ab")
+    for law, calls in ([(other, 0), (one, CAP)] * 3) + [(other, CAP)]:
+        law.answered(answer := pool.sync(law.request(0, 0, calls), 1_000, "1", "ab"))
+    one.told(answer.notice("p", "b"))
+    reported = one.request(0, 0, CAP)
+    done = attrs.evolve(answer.rows["b"], seq=9, demand=0)
+    assert one.told(RowNotice(pool="p", node="b", run="1", row=done))  # what may be used has to be looked at
+
+    assert not one.others_wait()
+    assert one.allowance(0, 0, CAP) == reported.keep < one.share
+    one.failed(0)  # it may be on its way to the store
+    assert one.allowance(0, 0, CAP) == reported.keep
+
+
+def test_a_lower_limit_holds_also_after_slots_have_come_in_a_notice() -> None:
+    pool = SharedPool(TERMS)
+    pool.life.begin("1")
+    one, other = (NodeLaw(name, 1, CAP, 2, 250, TERMS) for name in "ab")
+    for law, calls in ([(other, 0), (one, CAP)] * 3) + [(other, CAP)]:
+        law.answered(pool.sync(law.request(0, 0, calls), 1_000, "1", "ab"))
+    half = CAP // 2
+    ask = attrs.evolve(one.request(0, 0, CAP), keep=half, target=half, parts=(("b", half),))
+    back = pool.sync(ask, 1_001, "1", "ab")
+    other.limited(2)
+    assert other.told(back.notice("p", "a"))
+    assert other.share == half
+    assert other.allowance(0, 0, CAP) == 0  # more is held than there is
+    assert other.allowance(0, 3, CAP) <= 1

@@ -178,8 +178,8 @@ async def test_a_node_is_called_over_its_channel_and_hears_that_the_store_has_en
                 assert await store.epoch() == clock.now_ms
                 first = attrs.evolve(wish(Random(1), 1), node="a", epoch=1, cap=8, keep=0, held=0, demand=8, target=8)
                 assert (await store.sync("p", first)).share == 8
-                await store.sync("p", attrs.evolve(first, node="b", demand=4, target=4))
-                assert await hear.receive() == "p"
+                waits = await store.sync("p", attrs.evolve(first, node="b", demand=4, target=4))
+                assert await hear.receive() == RowNotice(pool="p", node="b", run=waits.run, row=waits.rows["b"])
                 told = await store.sync("p", attrs.evolve(first, node="b", seq=2, demand=0, target=0))
                 assert await hear.receive() == RowNotice(pool="p", node="b", run=told.run, row=told.rows["b"])
                 await store.sync("p", attrs.evolve(first, seq=2, demand=12, target=4))
@@ -187,6 +187,8 @@ async def test_a_node_is_called_over_its_channel_and_hears_that_the_store_has_en
                 answer = await store.sync("p", back)
                 assert await hear.receive() == answer.notice("p", "b")
                 assert answer.notice("p", "b").granted["a"].share == 7
+                await store.bye("p", "b", 1)
+                assert await hear.receive() == "p"
                 await store.bye("p", "a", 1)
                 assert fleet.model.pools["p"].rows["a"].share == 0
                 theirs.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import attrs
 import pytest
@@ -87,9 +87,9 @@ def test_a_simulated_node_uses_slots_that_it_is_given_at_once(monkeypatch: pytes
             given.append((self.node, world.fleet.agenda.now_ns))
         return says
 
-    def usable(self: NodeShares, now_ns: int) -> Usable | None:
+    def usable(self: NodeShares, now_ns: int, demand: Mapping[str, tuple[int, int]]) -> Usable | None:
         looked.append((self.node, now_ns))
-        return looks(self, now_ns)
+        return looks(self, now_ns, demand)
 
     monkeypatch.setattr(NodeShares, "told", told)
     monkeypatch.setattr(NodeShares, "usable", usable)
