@@ -50,6 +50,8 @@ class KnownFleet:
     nodes: tuple[NodeView, ...] = ()
     away_s: float | None = None
     """Time for which the shared store has not answered; None: it does."""
+    slow_s: float | None = None
+    """Time of the last answer of a shared store that is slow; None: it is not."""
     learns_s: float | None = None
     """Time for which the store has granted no slots, for it has started anew; None: it does."""
     blind: bool = False

@@ -659,6 +659,16 @@ class SharedStoreBack:
 
 @final
 @attrs.frozen(kw_only=True)
+class SharedStoreSlow:
+    """The store of `store redis` took so long for an answer: slots and credits change hands as slowly."""
+
+    name: ClassVar = "shared_store_slow"
+    level: ClassVar[Level] = "warning"
+    trip_s: float
+
+
+@final
+@attrs.frozen(kw_only=True)
 class SharedStoreLearning:
     """The store was started or emptied: it grants no more slots until all nodes have reported, or for `longest_s`."""
 
@@ -809,7 +819,7 @@ LogEvent: TypeAlias = (
     | StateOpened | BudgetCharged | StateDamaged | StateUnavailable | StateWriteFailed | StateWriteRecovered
     | WorkerStarted | WorkerEnded | WorkerSilent | WorkerBack
     | NodeJoined | SharedStoreAway | SharedStoreBack
-    | SharedStoreLearning | SharedStoreBlind | SharedStoreLearned | NodeReplaced
+    | SharedStoreSlow | SharedStoreLearning | SharedStoreBlind | SharedStoreLearned | NodeReplaced
     | JournalDamaged | JournalOpened | JournalWriteFailed | JournalWriteRecovered
     | JobsWriteFailed | JobsWriteRecovered
     | AttemptCrashed | ConnectionCrashed | AcceptFailed

@@ -75,6 +75,7 @@ from .events import (
     SharedStoreBlind,
     SharedStoreLearned,
     SharedStoreLearning,
+    SharedStoreSlow,
     StateDamaged,
     StateOpened,
     StateUnavailable,
@@ -234,6 +235,7 @@ class Watcher:
         return SharingTold(
             joined=lambda: self._log.emit(NodeJoined(node=node, nodes=nodes)),
             away=lambda why: self._log.emit(SharedStoreAway(error=why) if why else SharedStoreBack()),
+            slow=lambda trip_s: self._log.emit(SharedStoreSlow(trip_s=round(trip_s, 2))),
             fenced=lambda: self._log.emit(
                 NodeReplaced(node=node, help="give each node a name of its own: `serve --node NAME`")
             ),

@@ -242,6 +242,26 @@ async def test_nodes_hold_the_cap_while_connections_to_the_store_are_reset(tmp_p
         nursery.cancel_scope.cancel()
 
 
+async def test_slots_change_hands_slowly_where_the_store_is_slow(tmp_path: Path) -> None:
+    def says_slow(status: Any) -> bool:
+        return any("for an answer" in one["text"] for one in status["notices"] if one["kind"] == "store")
+
+    async with nodes(tmp_path, 2) as fleet, trio.open_nursery() as nursery:
+        first = fleet.proxies[0]
+        nursery.start_soon(fleet.load, 0, 8)
+        await fleet.more(0, 20)  # it has all slots
+        fleet.address.delay_s = 0.4
+        slow = await first.says("shared_store_slow")
+        nursery.start_soon(fleet.load, 1, 8)
+        await fleet.more(1, 20)
+        await status_when(first, says_slow)
+        fleet.address.delay_s = 0.0
+        await status_when(first, lambda status: not says_slow(status))
+        assert 0.25 < slow["trip_s"] <= 2
+        assert fleet.peak == CAP
+        nursery.cancel_scope.cancel()
+
+
 async def test_nodes_hold_the_cap_when_the_store_is_emptied(tmp_path: Path) -> None:
     async with nodes(tmp_path, 2) as fleet, trio.open_nursery() as nursery:
         nursery.start_soon(fleet.load, 0, 8)

@@ -76,6 +76,8 @@ class StoreAddress:
     url: str
     target: int
     """Port of the server."""
+    delay_s: float = 0.0
+    """Time by which what the server says is late."""
     _streams: set[trio.SocketStream] = attrs.field(factory=set)
 
     def switch(self, target: RedisServer) -> None:
@@ -101,6 +103,8 @@ class StoreAddress:
         async def pump(source: trio.SocketStream, sink: trio.SocketStream) -> None:
             with suppress(trio.BrokenResourceError, trio.ClosedResourceError, OSError):
                 async for data in source:
+                    if source is server:
+                        await trio.sleep(self.delay_s)
                     await sink.send_all(data)
             nursery.cancel_scope.cancel()
 

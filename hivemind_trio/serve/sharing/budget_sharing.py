@@ -16,6 +16,8 @@ from hivemind_trio.scheduler.sharing.share_row import FencedNode
 from hivemind_trio.store.fleet.interface import FleetStore, StoreUnreachable
 from hivemind_trio.store.state.interface import account_text
 
+from .store_answers import StoreAnswers
+
 S: Final = 1_000_000_000
 
 GRAIN_NS: Final = 900 * S
@@ -39,14 +41,14 @@ class BudgetSharing:
     """Messenger between scheduler and store.
 
     Args:
-        answer_s: Longest wait for an answer.
+        answers: Waits for answers of the store.
         say_trouble: Told why the store cannot be used, and "" where it answers.
     """
 
     _store: FleetStore
     _node: str
     _engine: Engine
-    _answer_s: float
+    _answers: StoreAnswers
     _say_trouble: Callable[[str], None]
     _asked: AskBudgets | None = attrs.field(init=False, default=None)
     """Not sent yet; the scheduler asks one thing at a time."""
@@ -96,23 +98,19 @@ class BudgetSharing:
                 for draw in asked.accounts
             ),
         )
-        trouble = "no answer in time"
-        with trio.move_on_after(self._answer_s):
-            try:
-                answer = await self._store.spend(ask)
-            except FencedNode:
-                trouble = ""  # the pools of slots say so
-            except StoreUnreachable as error:
-                trouble = str(error)
-            except trio.Cancelled:
-                self._engine.post(BudgetsUnanswered(asked.seq))  # it is asked again when this node leaves
-                raise
-            else:
-                self._say_trouble("")
-                self._engine.post(BudgetsAnswered(answer))
-                return
-        if trouble:
-            self._say_trouble(trouble)
+        try:
+            answer = await self._answers.of(lambda: self._store.spend(ask))
+        except FencedNode:
+            pass  # the pools of slots say so
+        except StoreUnreachable as error:
+            self._say_trouble(str(error))
+        except trio.Cancelled:
+            self._engine.post(BudgetsUnanswered(asked.seq))  # it is asked again when this node leaves
+            raise
+        else:
+            self._say_trouble("")
+            self._engine.post(BudgetsAnswered(answer))
+            return
         self._engine.post(BudgetsUnanswered(asked.seq))
 
     def _text(self, key: AccountKey) -> str:

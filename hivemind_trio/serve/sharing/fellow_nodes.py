@@ -17,6 +17,8 @@ from hivemind_trio.scheduler.sharing.shared_pool import LAST_SEQ
 from hivemind_trio.store.fleet.interface import FleetStore, StoreUnreachable
 from hivemind_trio.store.fleet.node_cards import ListedNode, NodeCard
 
+from .store_answers import StoreAnswers
+
 INTRODUCE_S: Final = 30.0
 """Between two introductions of a node that nobody looks at."""
 
@@ -34,7 +36,7 @@ class FellowNodes:
 
     Args:
         shares: Of this node.
-        answer_s: Longest wait for an answer of the store.
+        answers: Waits for answers of the store.
         away_s: How long the store has not answered; None: it does.
         learns_s: How long the store has granted no slots, for it has started anew; None: it does.
     """
@@ -42,7 +44,7 @@ class FellowNodes:
     _store: FleetStore
     _engine: Engine
     _shares: NodeShares
-    _answer_s: float
+    _answers: StoreAnswers
     _away_s: Callable[[], float | None]
     _learns_s: Callable[[], float | None]
     _listed: tuple[ListedNode, ...] = attrs.field(init=False, default=())
@@ -82,6 +84,7 @@ class FellowNodes:
         return KnownFleet(
             nodes=tuple(self._view(name, listed.get(name), now_s, away_s) for name in sorted(names)),
             away_s=away_s,
+            slow_s=self._answers.slow_s,
             learns_s=self._learns_s(),
             blind=self._shares.blind,
         )
@@ -92,16 +95,15 @@ class FellowNodes:
         card = NodeCard(node=shares.node, epoch=shares.epoch, policy=self._engine.program.hash, version=__version__)
         leaders: dict[str, str] = {}
 
-        listed: tuple[ListedNode, ...] | None = None
-        with trio.move_on_after(self._answer_s):
-            try:
-                found = await self._store.introduce(card)
-                for pool in shares.laws:
-                    leaders[pool] = await self._store.leader(pool)
-                listed = found
-            except StoreUnreachable:
-                return False
-        if listed is None:
+        async def introduce() -> tuple[ListedNode, ...]:
+            found = await self._store.introduce(card)
+            for pool in shares.laws:
+                leaders[pool] = await self._store.leader(pool)
+            return found
+
+        try:
+            listed = await self._answers.of(introduce, 1 + len(shares.laws))
+        except StoreUnreachable:
             return False
         self._listed, self._leaders, self._listed_at_s = listed, leaders, trio.current_time()
         for one in listed:

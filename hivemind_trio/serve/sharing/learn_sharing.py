@@ -13,6 +13,8 @@ from hivemind_trio.scheduler import AskLearning, LearnAnswered, LearnUnanswered
 from hivemind_trio.scheduler.learning.lesson import SharedVerdict
 from hivemind_trio.store.fleet.interface import FleetStore, StoreUnreachable
 
+from .store_answers import StoreAnswers
+
 
 @final
 @attrs.define(eq=False)
@@ -20,7 +22,7 @@ class LearnSharing:
     """Messenger between scheduler and store.
 
     Args:
-        answer_s: Longest wait for an answer.
+        answers: Waits for answers of the store.
         say_trouble: Told why the store cannot be used, and "" where it answers.
         limited: Told a provider and what nodes have learned of it, before the scheduler is.
     """
@@ -28,7 +30,7 @@ class LearnSharing:
     _store: FleetStore
     _node: str
     _engine: Engine
-    _answer_s: float
+    _answers: StoreAnswers
     _say_trouble: Callable[[str], None]
     _limited: Callable[[str, SharedVerdict | None], None]
     _asked: list[AskLearning] = attrs.field(init=False, factory=list)
@@ -55,16 +57,12 @@ class LearnSharing:
         ask = attrs.evolve(asked.ask, node=self._node, epoch=epoch)
         if ask.leads:
             self._limited(asked.provider, ask.verdict)  # lowered before it is told
-        trouble = "no answer in time"
-        with trio.move_on_after(self._answer_s):
-            try:
-                answer = await self._store.learn(asked.provider, ask)
-            except StoreUnreachable as error:
-                trouble = str(error)
-            else:
-                self._say_trouble("")
-                self._limited(asked.provider, answer.verdict)
-                self._engine.post(LearnAnswered(asked.provider, answer))
-                return
-        self._say_trouble(trouble)
-        self._engine.post(LearnUnanswered(asked.provider, ask.seq))
+        try:
+            answer = await self._answers.of(lambda: self._store.learn(asked.provider, ask))
+        except StoreUnreachable as error:
+            self._say_trouble(str(error))
+            self._engine.post(LearnUnanswered(asked.provider, ask.seq))
+        else:
+            self._say_trouble("")
+            self._limited(asked.provider, answer.verdict)
+            self._engine.post(LearnAnswered(asked.provider, answer))

@@ -23,16 +23,20 @@ from hivemind_trio.store.fleet.interface import BUDGETS, LEARNED, FleetStore, No
 from .budget_sharing import BudgetSharing
 from .fellow_nodes import FellowNodes
 from .learn_sharing import LearnSharing
+from .store_answers import StoreAnswers
 from .window_sharing import WindowSharing
 
-ANSWER_S: Final = 0.25
-"""Longest wait for an answer of the store."""
+CONNECT_TRIPS: Final = 4
+"""Trips that the first answer may take: there is no connection yet."""
 
 RETRY_S: Final = 0.5
 """Between two tries to reach the store."""
 
 BYE_S: Final = 1.0
 """Time to give the shares back at the end."""
+
+BYE_TRIPS: Final = 4
+"""The same where the store is slow, in the waits for an answer."""
 
 
 def lease_terms(store: StoreSettings) -> LeaseTerms:
@@ -48,6 +52,8 @@ class SharingTold:
     joined: Callable[[], None]
     away: Callable[[str], None]
     """Told once why the store cannot be used, and with "" when it can be again."""
+    slow: Callable[[float], None]
+    """Told once how long an answer of a store took that has become slow."""
     fenced: Callable[[], None]
     learns: Callable[[bool], None]
     """Told once that the store has started anew and grants no slots, with True if that lasts for a whole lease."""
@@ -76,6 +82,7 @@ class NodeSharing:
     """None: the store has not been reached yet."""
     _followed: Program | None = attrs.field(init=False, default=None)
     """Policy of the last event that was heard of."""
+    _answers: StoreAnswers = attrs.field(init=False)
     _windows: WindowSharing = attrs.field(init=False)
     _budgets: BudgetSharing = attrs.field(init=False)
     _learning: LearnSharing = attrs.field(init=False)
@@ -94,11 +101,12 @@ class NodeSharing:
             restored: State of the process before at this node; None: unknown.
         """
         server, store = self._engine.program.server, self._engine.program.store
-        self._windows = WindowSharing(self._pools, self.node, self._engine, ANSWER_S, self._say_trouble)
+        answers = self._answers = StoreAnswers(self._told.slow)
+        self._windows = WindowSharing(self._pools, self.node, self._engine, answers, self._say_trouble)
         self._engine.on_draw_window = self._windows.ask
-        self._budgets = BudgetSharing(self._pools, self.node, self._engine, ANSWER_S, self._say_trouble)
+        self._budgets = BudgetSharing(self._pools, self.node, self._engine, answers, self._say_trouble)
         self._engine.on_ask_budgets = self._budgets.ask
-        self._learning = LearnSharing(self._pools, self.node, self._engine, ANSWER_S, self._say_trouble, self._limit)
+        self._learning = LearnSharing(self._pools, self.node, self._engine, answers, self._say_trouble, self._limit)
         self._engine.on_ask_learning = self._learning.ask
         self._engine.post(SharesSet({}))
         self._engine.post(WindowsShared(server.sharers, store.local))
@@ -131,7 +139,9 @@ class NodeSharing:
             if self._ledger is not None:
                 await self._ledger.join(self.node, epoch)
             self._shares = NodeShares(self.node, epoch, self._terms)
-            self._fellows = FellowNodes(self._pools, self._engine, self._shares, ANSWER_S, self._away_s, self._learns_s)
+            self._fellows = FellowNodes(
+                self._pools, self._engine, self._shares, self._answers, self._away_s, self._learns_s
+            )
             self._told.joined()
             nursery.start_soon(self._windows.run, epoch)
             nursery.start_soon(self._budgets.run, epoch)
@@ -147,10 +157,9 @@ class NodeSharing:
         """Reach the store, and return the start of this node by its clock."""
         while True:
             try:
-                with trio.fail_after(ANSWER_S * 4):
-                    return await self._pools.epoch()
-            except (StoreUnreachable, trio.TooSlowError) as error:
-                self._say_trouble(f"{error}" or "no answer")
+                return await self._answers.of(self._pools.epoch, CONNECT_TRIPS)
+            except StoreUnreachable as error:
+                self._say_trouble(str(error))
                 await trio.sleep(RETRY_S)
 
     def _round(self, nursery: trio.Nursery) -> int:
@@ -184,26 +193,20 @@ class NodeSharing:
             self.stir()
 
     async def _sync(self, pool: str, law: NodeLaw, ask: ShareRequest) -> None:
-        trouble = "no answer in time"
-        with trio.move_on_after(ANSWER_S):
-            try:
-                answer = await self._pools.sync(pool, ask)
-            except FencedNode:
-                law.fenced()
-                if not self._ended:
-                    self._ended = True
-                    self._told.fenced()
-                self.stir()
-                return
-            except StoreUnreachable as error:
-                trouble = str(error)
-            else:
-                trouble = ""
-                law.answered(answer)
-                self._say_learning()
-        if trouble:
+        try:
+            answer = await self._answers.of(lambda: self._pools.sync(pool, ask))
+        except FencedNode:
+            law.fenced()
+            if not self._ended:
+                self._ended = True
+                self._told.fenced()
+        except StoreUnreachable as error:
             law.failed(self._now_ns())
-        self._say_trouble(trouble)
+            self._say_trouble(str(error))
+        else:
+            law.answered(answer)
+            self._say_learning()
+            self._say_trouble("")
         self.stir()
 
     def _say_trouble(self, trouble: str) -> None:
@@ -274,7 +277,7 @@ class NodeSharing:
         shares = self._shares
         if shares is None:
             return
-        with trio.move_on_after(BYE_S, shield=True):
+        with trio.move_on_after(max(BYE_S, BYE_TRIPS * self._answers.within_s), shield=True):
             await self._budgets.close(shares.epoch)
             try:
                 for name in shares.laws:

@@ -14,6 +14,8 @@ from hivemind_trio.scheduler.sharing.share_row import FencedNode
 from hivemind_trio.scheduler.sharing.window_ring import WindowAsk, WindowShape
 from hivemind_trio.store.fleet.interface import FleetStore, StoreUnreachable
 
+from .store_answers import StoreAnswers
+
 MS: Final = 1_000_000
 
 
@@ -23,14 +25,14 @@ class WindowSharing:
     """Messenger between scheduler and store.
 
     Args:
-        answer_s: Longest wait for an answer.
+        answers: Waits for answers of the store.
         say_trouble: Told why the store cannot be used, and "" where it answers.
     """
 
     _pools: FleetStore
     _node: str
     _engine: Engine
-    _answer_s: float
+    _answers: StoreAnswers
     _say_trouble: Callable[[str], None]
     _asked: list[DrawWindow] = attrs.field(init=False, factory=list)
     """Not sent yet."""
@@ -67,19 +69,18 @@ class WindowSharing:
             report=draw.report,
         )
         key = draw.window
-        name = f"w:{key.glob or ''}:{key.dimension}:{key.window_ns // MS}"
-        trouble = "no answer in time"
-        with trio.move_on_after(self._answer_s):
-            try:
-                answer = await self._pools.draw(key.provider, name, ask, WindowShape(max(1, key.window_ns // MS)))
-            except FencedNode:
-                trouble = ""  # the pools of slots say so
-            except StoreUnreachable as error:
-                trouble = str(error)
-            else:
-                self._say_trouble("")
-                self._engine.post(WindowAnswered(key, answer))
-                return
-        if trouble:
-            self._say_trouble(trouble)
+        name, shape = (
+            f"w:{key.glob or ''}:{key.dimension}:{key.window_ns // MS}",
+            WindowShape(max(1, key.window_ns // MS)),
+        )
+        try:
+            answer = await self._answers.of(lambda: self._pools.draw(key.provider, name, ask, shape))
+        except FencedNode:
+            pass  # the pools of slots say so
+        except StoreUnreachable as error:
+            self._say_trouble(str(error))
+        else:
+            self._say_trouble("")
+            self._engine.post(WindowAnswered(key, answer))
+            return
         self._engine.post(WindowUnanswered(key, draw.seq))

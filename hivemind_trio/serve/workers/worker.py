@@ -193,7 +193,7 @@ class Worker:
         shared = await launch.open_shared(stack)
         if shared is not None:
             return shared
-        told = SharingTold(joined=_ignore, away=_ignore, fenced=_ignore, learns=_ignore, learned=_ignore)
+        told = SharingTold(joined=_ignore, away=_ignore, slow=_ignore, fenced=_ignore, learns=_ignore, learned=_ignore)
         return SharedSlots(pools=ChannelStore(self._channel), node=self._setup.name, told=told)
 
     def _count(self, house: ProxyServer, connections: HandedConnections) -> None:

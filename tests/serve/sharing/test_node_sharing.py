@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
+from typing import cast
 
 import attrs
 import pytest
@@ -22,6 +23,8 @@ from hivemind_trio.scheduler.sharing.fleet_model import FleetModel
 from hivemind_trio.scheduler.sharing.node_shares import NodeShares
 from hivemind_trio.scheduler.sharing.share_row import ShareAnswer, ShareRequest
 from hivemind_trio.serve.sharing.node_sharing import NodeSharing, SharedSlots, SharingTold, lease_terms, sharing
+from hivemind_trio.serve.sharing.store_answers import StoreAnswers
+from hivemind_trio.store.fleet.interface import FleetStore, StoreUnreachable
 from hivemind_trio.store.fleet.memory_fleet import MemoryFleet
 from hivemind_trio.store.fleet.node_cards import ListedNode, NodeCard
 from tests.runtime.agents import running
@@ -80,7 +83,7 @@ async def nodes(of: Program, monkeypatch: pytest.MonkeyPatch, count: int = 2) ->
 
     monkeypatch.setattr(FleetModel, "learn", learned)
     monkeypatch.setattr(NodeShares, "due", looked)
-    told = SharingTold(joined=ignore, away=ignore, fenced=ignore, learns=ignore, learned=ignore)
+    told = SharingTold(joined=ignore, away=ignore, slow=ignore, fenced=ignore, learns=ignore, learned=ignore)
     async with AsyncExitStack() as stack:
         for number in range(count):
             engine = await stack.enter_async_context(running(of))
@@ -236,3 +239,83 @@ async def test_every_step_is_a_lesson_where_the_limit_is_learned(
         await one.serve(0, CALLS)
         await trio.sleep(5)
         assert one.lessons == {"granted": CALLS, "accepted": CALLS, "ended": CALLS}
+
+
+@attrs.define(eq=False)
+class SlowFleet:
+    """A store behind a long way."""
+
+    _store: MemoryFleet
+    trip_s: float
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[object]]:
+        inner = getattr(self._store, name)
+
+        async def asked(*arguments: object) -> object:
+            await trio.sleep(self.trip_s / 2)
+            answer = await inner(*arguments)
+            await trio.sleep(self.trip_s / 2)
+            return answer
+
+        return asked
+
+
+@pytest.mark.parametrize(("trip_s", "says"), [(0.2, 0), (0.4, 1), (1.5, 1)])
+async def test_a_store_that_is_slow_grants_slots_as_slowly_and_is_said_to_be(
+    autojump_clock: MockClock, trip_s: float, says: int
+) -> None:
+    of = program(providers=[provider("p", limit=2)])
+    of = attrs.evolve(of, server=attrs.evolve(of.server, nodes=2))
+    store = MemoryFleet(lease_terms(of.store), lambda: round(trio.current_time() * 1_000) + 1, is_first=True)
+    slow, away = list[float](), list[str]()
+    told = SharingTold(
+        joined=ignore, away=away.append, slow=slow.append, fenced=ignore, learns=ignore, learned=ignore
+    )  # fmt: skip
+    async with AsyncExitStack() as stack:
+        far = cast(FleetStore, SlowFleet(store, trip_s))
+        one = Nodes([], store)
+        for number in range(2):
+            one.engines.append(engine := await stack.enter_async_context(running(of)))
+            shares = await stack.enter_async_context(
+                sharing(engine, SharedSlots(pools=far, node=f"n{number}", told=told))
+            )
+            assert shares is not None
+            one.sharing.append(shares)
+        with trio.fail_after(200):
+            async with trio.open_nursery() as nursery:
+                for node in (0, 1):
+                    for _ in range(3):
+                        nursery.start_soon(one.serve, node, 4, 0.2)
+        assert store.model.pools["p"].rows.keys() == {"n0", "n1"}
+        assert len(slow) == 2 * says
+        assert slow == pytest.approx([trip_s] * len(slow))
+        known = await one.sharing[0].look()
+        assert known.slow_s == (pytest.approx(trip_s) if says else None)
+        if says:
+            assert away[0].startswith("no answer in ")
+            assert known.away_s is None
+
+
+async def test_a_store_is_waited_for_longer_after_each_answer_that_did_not_come(autojump_clock: MockClock) -> None:
+    slow = list[float]()
+    answers = StoreAnswers(slow.append)
+
+    async def ask(takes_s: float, trips: int = 1) -> tuple[float, float | None]:
+        async def question() -> None:
+            await trio.sleep(takes_s)
+
+        await answers.of(question, trips)
+        return round(answers.within_s, 6), answers.slow_s and round(answers.slow_s, 6)
+
+    for within_s in (0.25, 0.5, 1.0, 2.0, 2.0):
+        asked_s = trio.current_time()
+        with pytest.raises(StoreUnreachable, match=f"^no answer in {within_s:g} s$"):
+            await ask(3.0)
+        assert trio.current_time() - asked_s == pytest.approx(within_s)
+    assert await ask(1.5) == (2.0, 1.5)
+    assert await ask(0.6) == (1.2, 0.6)
+    assert await ask(0.2) == (0.4, 0.2)  # not long enough to be said again
+    assert await ask(0.3) == (0.6, 0.3)
+    assert await ask(0.1) == (0.25, None)
+    assert await ask(0.9, 4) == (0.25, None)  # of several trips
+    assert slow == [pytest.approx(1.5)]
