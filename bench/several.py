@@ -19,6 +19,7 @@ LiteLLM's proxies with the same cap on the same Redis get the same calls where t
 
     python -m bench.several [--runs 5] [--nodes 4] [--seconds 30] [--only slots,many,fairness,windows]
                             [--peers FOLDER] [--md F.md] [--json F.json]                  half an hour
+    python -m bench.several --kept FOLDER ...    each run is kept there, and made only once: go on after a stop
     python -m bench.several --smoke      seconds; for the tests
 """
 
@@ -40,7 +41,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random
-from typing import Final, final
+from typing import Final, TypeVar, final
 
 import attrs
 import httpx2
@@ -353,6 +354,32 @@ class Served:
         return answer.status_code == 200
 
 
+Run = TypeVar("Run", bound="Outcome | Division")
+
+
+@final
+@attrs.frozen
+class Kept:
+    """Runs that were made, so that a bench that was stopped can go on; None: none is kept."""
+
+    folder: Path | None = None
+
+    def run(self, name: str, kind: type[Run], make: Callable[[], Run]) -> Run:
+        """Return a run; one that has been kept is not made again."""
+        if self.folder is None:
+            return make()
+        file = self.folder / f"{name}.json"
+        if file.exists():
+            return kind(**json.loads(file.read_text("utf-8")))
+        found = make()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        part = file.with_suffix(".part")
+        part.write_text(json.dumps(attrs.asdict(found)), "utf-8")
+        part.rename(file)
+        print(name, file=sys.stderr)
+        return found
+
+
 Starts = Callable[[Path, int, int, int, str], AbstractContextManager[int]]
 """Starts one of several proxies in a folder, given its number, their number, the port of Redis and the provider's
 address; gives its port."""
@@ -621,39 +648,46 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=7, help="of the first run")
     parser.add_argument("--only", default=",".join(TABLES), metavar="A,B", help="some of %(default)s")
     parser.add_argument("--peers", type=Path, metavar="FOLDER", help="where `bench.peers` has installed LiteLLM")
+    parser.add_argument("--kept", type=Path, metavar="FOLDER", help="keep each run there, and make none again")
     parser.add_argument("--smoke", action="store_true", help="small and quick; the figures mean nothing")
     parser.add_argument("--md", type=Path, metavar="FILE")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
     runs, nodes, lasts_s = (1, 2, WARM_S + 2) if options.smoke else (options.runs, options.nodes, options.seconds)
     made = provenance(seed=options.seed, runs=runs)
-    tables = []
+    kept, tables = Kept(options.kept), []
     for only in filter(None, options.only.split(",")):
-        tables.append(TABLES[only](range(options.seed, options.seed + runs), nodes, lasts_s))
+        tables.append(TABLES[only](kept, range(options.seed, options.seed + runs), nodes, lasts_s))
         write(tables, made, title="Several nodes", md=options.md, data=options.json)
         print(only, file=sys.stderr)
     if options.peers is not None and version_of(options.peers, "litellm") is not None:
         seeds = range(options.seed, options.seed + runs)
-        tables.append(litellm_table(seeds, nodes, lasts_s, options.peers))
+        tables.append(litellm_table(kept, seeds, nodes, lasts_s, options.peers))
     print(write(tables, made, title="Several nodes", md=options.md, data=options.json))
 
 
-def _slots(seeds: Sequence[int], nodes: int, lasts_s: float) -> Table:
+def _outcome(kept: Kept, name: str, calls: Sequence[Arrival], nodes: int, starts: Starts, cap: int = CAP) -> Outcome:
+    return kept.run(f"{name}, {nodes} nodes", Outcome, lambda: trio.run(_run, calls, nodes, starts, cap))
+
+
+def _slots(kept: Kept, seeds: Sequence[int], nodes: int, lasts_s: float) -> Table:
     runs: dict[str, list[Outcome]] = {"one proxy": [], f"{nodes} nodes": []}
     for seed in seeds:
         calls = arrivals(Random(seed), nodes, lasts_s, LOAD * CAP / SERVICE_S, SERVICE_S)
         alone = [attrs.evolve(one, node=0) for one in calls]
-        runs["one proxy"].append(trio.run(_run, alone, 1, policy_of(f"concurrency {CAP}")))
-        runs[f"{nodes} nodes"].append(trio.run(_run, calls, nodes, policy_of(f"concurrency {CAP}")))
+        name, policy = f"slots, seed {seed}, {lasts_s:g} s of {nodes}", policy_of(f"concurrency {CAP}")
+        runs["one proxy"].append(_outcome(kept, name, alone, 1, policy))
+        runs[f"{nodes} nodes"].append(_outcome(kept, name, calls, nodes, policy))
     return slots_table("Slots", runs, CAP, [_load_note(CAP, SERVICE_S)])
 
 
-def _many(seeds: Sequence[int], nodes: int, lasts_s: float) -> Table:
+def _many(kept: Kept, seeds: Sequence[int], nodes: int, lasts_s: float) -> Table:
     many, cap, service_s = (nodes if nodes < 4 else MANY), CAP * MANY_TIMES, SERVICE_S * MANY_TIMES
     runs: dict[str, list[Outcome]] = {f"{many} nodes": []}
     for seed in seeds:
         calls = arrivals(Random(seed), many, lasts_s, LOAD * cap / service_s, service_s)
-        runs[f"{many} nodes"].append(trio.run(_run, calls, many, policy_of(f"concurrency {cap}"), cap))
+        name = f"many, seed {seed}, {lasts_s:g} s"
+        runs[f"{many} nodes"].append(_outcome(kept, name, calls, many, policy_of(f"concurrency {cap}"), cap))
     return slots_table("Many nodes", runs, cap, [_load_note(cap, service_s)])
 
 
@@ -662,18 +696,22 @@ def _load_note(cap: int, service_s: float) -> str:
     return f"`concurrency {cap}`, calls of {service_s:g} s, load {LOAD:.0%}, {hot}."
 
 
-def _fairness(seeds: Sequence[int], nodes: int, lasts_s: float) -> Table:
-    longer_s = lasts_s + FAIR_S
-    runs = [trio.run(_crowd, Random(seed), nodes, longer_s, policy_of(f"concurrency {CAP}")) for seed in seeds]
-    return fairness_table(runs, nodes)
+def _fairness(kept: Kept, seeds: Sequence[int], nodes: int, lasts_s: float) -> Table:
+    longer_s, policy = lasts_s + FAIR_S, policy_of(f"concurrency {CAP}")
+
+    def division(seed: int) -> Division:
+        name = f"fairness, seed {seed}, {longer_s:g} s, {nodes} nodes"
+        return kept.run(name, Division, lambda: trio.run(_crowd, Random(seed), nodes, longer_s, policy))
+
+    return fairness_table([division(seed) for seed in seeds], nodes)
 
 
-def _windows(seeds: Sequence[int], nodes: int, lasts_s: float) -> Table:
+def _windows(kept: Kept, seeds: Sequence[int], nodes: int, lasts_s: float) -> Table:
     windows = []
     for seed in seeds:
         calls = arrivals(Random(seed), nodes, lasts_s, OVERLOAD * LIMIT / WINDOW_S, SERVICE_S)
         limited = f"concurrency 200; limits {{{{ requests {LIMIT}/{WINDOW_S}s }}}}"
-        windows.append(trio.run(_run, calls, nodes, policy_of(limited)))
+        windows.append(_outcome(kept, f"windows, seed {seed}, {lasts_s:g} s", calls, nodes, policy_of(limited)))
     return window_table(windows, nodes, lasts_s)
 
 
@@ -682,17 +720,18 @@ def policy_of(settings: str) -> Starts:
     return ours(f'provider bench {{{{ api generic; base "{{base}}"; {settings} }}}}')
 
 
-def litellm_table(seeds: Sequence[int], nodes: int, lasts_s: float, peers: Path) -> Table:
+def litellm_table(kept: Kept, seeds: Sequence[int], nodes: int, lasts_s: float, peers: Path) -> Table:
     """Return the table of LiteLLM's proxies on the calls of the first table."""
     runs: dict[str, list[Outcome]] = {f"{nodes} proxies": []}
     for seed in seeds:
         calls = arrivals(Random(seed), nodes, lasts_s, LOAD * CAP / SERVICE_S, SERVICE_S)
-        runs[f"{nodes} proxies"].append(trio.run(_run, calls, nodes, litellm(peers)))
+        name = f"litellm, seed {seed}, {lasts_s:g} s"
+        runs[f"{nodes} proxies"].append(_outcome(kept, name, calls, nodes, litellm(peers)))
     who = f"LiteLLM {version_of(peers, 'litellm')}, `max_parallel_requests: {CAP}`, the same Redis in its router."
     return slots_table("LiteLLM", runs, CAP, [who, _load_note(CAP, SERVICE_S), "Operations are commands of Redis."])
 
 
-TABLES: Final[Mapping[str, Callable[[Sequence[int], int, float], Table]]] = {
+TABLES: Final[Mapping[str, Callable[[Kept, Sequence[int], int, float], Table]]] = {
     "slots": _slots, "many": _many, "fairness": _fairness, "windows": _windows,
 }  # fmt: skip
 

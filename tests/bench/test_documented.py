@@ -297,6 +297,6 @@ def test_the_sentences_about_forecasts_of_held_out_drawings_are_those_of_their_t
 
 
 def test_the_waits_of_several_nodes_are_those_of_their_table() -> None:
-    ratio = median(row["wait_p95_s"] / row["ideal_p95_s"] for row in rows("several"))
+    ratio = median(row["wait_p95_s"] / row["ideal_p95_s"] for row in rows("several") if row.get("who") != "one proxy")
 
     assert said(r"\| four nodes over sockets \| ([\d.]+) \|") == [f"{ratio:.2f}"]

@@ -12,7 +12,18 @@ from random import Random
 import httpx2
 import pytest
 
-from bench.several import Arrival, Provider, Served, SlotTime, arrivals, fullest_window, ideal_waits, unused
+from bench.several import (
+    Arrival,
+    Kept,
+    Outcome,
+    Provider,
+    Served,
+    SlotTime,
+    arrivals,
+    fullest_window,
+    ideal_waits,
+    unused,
+)
 from tests.support.redis import needs_redis
 
 ROOT = Path(__file__).parents[2]
@@ -60,6 +71,24 @@ def test_unfairness_is_the_time_that_nodes_lack_of_what_their_calls_are_due() ->
     tally.note(14.0)
     assert tally.unfairness(0, 1) == pytest.approx([0.0, 0.125, 0.25])
     assert tally.unfairness(2, 1) == [0.25]
+
+
+def test_a_run_that_was_kept_is_not_made_again(tmp_path: Path) -> None:
+    made = []
+
+    def make() -> Outcome:
+        made.append(1)
+        return Outcome(
+            calls=2, failed=0, waits=[0.5], ideal=[0.25], unused=0.125, peak=8, operations=0.75, starts_s=[1.0, 2.5]
+        )
+
+    kept = Kept(tmp_path / "runs")
+    first = kept.run("slots, seed 7", Outcome, make)
+    assert Kept(tmp_path / "runs").run("slots, seed 7", Outcome, make) == first == make()
+    assert len(made) == 2
+    kept.run("slots, seed 8", Outcome, make)
+    Kept().run("slots, seed 7", Outcome, make)
+    assert len(made) == 4
 
 
 async def test_calls_are_one_agents_so_that_the_proxies_too_serve_them_in_order_of_arrival() -> None:
