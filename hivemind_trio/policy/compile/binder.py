@@ -49,8 +49,10 @@ from hivemind_trio.policy.syntax.let_bindings import circles, too_large
 from .misplaced import (
     behind,
     beside_block,
+    bounds_in_block,
     elsewhere,
     in_wrong_block,
+    labelled,
     needless,
     other_declaration,
     statements_of,
@@ -287,6 +289,9 @@ class _Declarer:
                 return None
             case ((Naming.GLOB | Naming.TEXT), String(value=value, span=span)):
                 return value, span
+        if (known := labelled(item)) is not None:
+            self._report_misplaced("HM112", f"`{kind}` is not declared so", known)
+            return None
         wants = {
             Naming.NAME: f"{kind} NAME {'when ... ' if item.when is not None else ''}{{ ... }}",
             Naming.GLOB: f'{kind} "claude-*" {{ ... }}',
@@ -553,6 +558,9 @@ class _Declarer:
         if (known := needless(item, setting, source)) is not None:
             what = f"expected {setting.args[0].shown()}, found `{self.report.text(known.span)}`"
             self._report_misplaced("HM201", what, known)
+            return None
+        if (known := bounds_in_block(item, setting)) is not None:
+            self._report_misplaced("HM112", f"`{name}` needs {setting.args[0].shown()}", known)
             return None
         if setting.args and not (item.args and isinstance(item.args[0], Name)):
             known = elsewhere(item, self.owner, self.all.reader.names, source)

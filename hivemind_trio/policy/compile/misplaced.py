@@ -22,6 +22,7 @@ Text = Callable[[Span], str]
 _PREFIXES: Final = frozenset({"set", "action", "return", "verdict", "decision", "do"})
 """Words before a setting in other languages."""
 
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _WHOM: Final = frozenset({"for", "of", "on", "to", "agent", "team"})
 _FIRST: Final = ("timeout", "limits")
 """Settings that come first of several with the same option."""
@@ -67,6 +68,34 @@ def needless(item: Item, setting: Setting, source: str) -> Instead | None:
     if "off" in slot.words and lower in YES and setting.default != "off":
         what = item.head.text if only is whole else word.text
         return Instead(word.span, f"delete `{what}`: it is on unless it is `off`", None, only)
+    return None
+
+
+def bounds_in_block(item: Item, setting: Setting) -> Instead | None:
+    """Return the help for `concurrency { min 2; max 8 }`; None if it is something else."""
+    if item.args or item.block is None or not setting.args or setting.args[0].type is not Type.CONCURRENCY:
+        return None
+    bounds: dict[str, str] = {}
+    for one in item.block.statements:
+        match one:
+            case Item(head=Name(text=("min" | "max") as word), args=(Quantity(text=bound),), block=None):
+                bounds[word] = bound
+            case _:
+                return None
+    if "max" not in bounds:
+        return None
+    put = (
+        f"{item.head.text} {bounds['min']}..{bounds['max']}" if "min" in bounds else f"{item.head.text} {bounds['max']}"
+    )
+    return Instead(item.span, f"write `{put}`", put)
+
+
+def labelled(item: Item) -> Instead | None:
+    """Return the help for `resource "provider" "anthropic"`, as Terraform has it; None if it is something else."""
+    match item.args:
+        case (String(value=kind), String(value=name, span=last)) if kind in DECLARATIONS and _NAME.fullmatch(name):
+            put = f"{kind} {name}"
+            return Instead(item.head.span.to(last), f"write `{put}`", put)
     return None
 
 

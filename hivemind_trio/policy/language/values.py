@@ -391,6 +391,11 @@ class Reader:
                         choices=Fix.choosing(value.span, SECRET_PLACES if put is None else ()),
                     )
                 raise Unreadable
+            case Name(text=name, span=span) if name.startswith("var.") and "." not in name[4:]:
+                put = f"env({name[4:].upper()})"
+                message = f"expected {slot.shown()}, found `{name}`"
+                self.report.add("HM201", message, span, help=f"write `{put}`", replacement=put, is_safe_fix=False)
+                raise Unreadable
             case Name(text=name, span=span) if (found := _NAMED.fullmatch(name)) is not None:
                 put = f"env({found[1] if found[1] not in ('env', 'file') else 'NAME'})"
                 message = f"expected {slot.shown()}, found `{name}`"

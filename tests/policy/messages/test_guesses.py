@@ -17,6 +17,11 @@ from hivemind_trio.policy.fixer import fix
 ANTHROPIC: Final = "provider anthropic { key env(K) }\n"
 
 GUESSES: Final = (
+    ('resource "provider" "anthropic" { key env(K) }\n', "provider anthropic { key env(K) }\n"),
+    ("provider anthropic { key var.anthropic_key }\n", "provider anthropic { key env(ANTHROPIC_KEY) }\n"),
+    ("provider anthropic { concurrency { min 2; max 8 } }\n", "provider anthropic { concurrency 2..8 }\n"),
+    ("provider anthropic { concurrency: {min: 2, max: 8} }\n", "provider anthropic { concurrency 2..8 }\n"),
+    ("provider anthropic { concurrency { max 8 } }\n", "provider anthropic { concurrency 8 }\n"),
     ('agent x if header.x-role == "a" { }\n', 'agent x when header.x-role == "a" { }\n'),
     ('agent x if header.x-role = "a"\n', 'agent x when header.x-role == "a"\n'),
     ('store sqlite "x.db"\n', 'store sqlite { path "x.db" }\n'),
