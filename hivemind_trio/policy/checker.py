@@ -155,7 +155,7 @@ def check_secrets(
                     "HM209", f"`{ref.name}` cannot be read", span, severity=severity, help="check its owner and mode"
                 )
             case SecretState.IRREGULAR:
-                report.add("HM209", f"`{ref.name}` is no regular file", span, help="write the secret to a file")
+                report.add("HM209", f"`{ref.name}` is not a regular file", span, help="write the secret to a file")
             case SecretState.MALFORMED:
                 report.add(
                     "HM209",

@@ -57,7 +57,7 @@ def _check_version_within(api: Api, base: str, span: Span, report: DiagnosticCol
         return
     report.warn(
         "HM217",
-        f"the base URL has a version, `{version}`, so calls leave out their `/{own}`",
+        f"the base URL has a version, `{version}`, so calls are sent without their `/{own}`",
         span,
         help=f'write `"{base}/{own}"` if `{version}` is not the version of the API',
         fix=Fix.replacing(span, f'"{base}/{own}"', is_safe=False),

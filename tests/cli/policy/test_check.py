@@ -221,7 +221,7 @@ def test_an_include_or_a_key_that_is_no_file_is_said_to_be_none(
     included, key = run("check", "team.hmp"), run("check", "key.hmp")
 
     assert "cannot read `other.hmp`: not a regular file\n --> team.hmp:1:9" in included.stdout
-    assert f"error[HM209]: `{folder}/other.hmp` is no regular file" in key.stdout
+    assert f"error[HM209]: `{folder}/other.hmp` is not a regular file" in key.stdout
     assert (included.exit_code, key.exit_code) == (2, 1)
 
 
