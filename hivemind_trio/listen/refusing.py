@@ -18,6 +18,7 @@ import trio
 from hivemind_trio.model import Reason, rejection_text
 
 from .overload import LoopLag
+from .wire import SocketPoll
 
 
 def error_body(kind: str, reason: Reason, case: str = "", advice: str = "") -> bytes:
@@ -248,8 +249,7 @@ class Porch:
         self._at_most = at_most
         self._show_in = show_in
         self._guests: dict[int, _Guest] = {}  # by descriptor, in the order of their arrival, and so of their ends
-        self._poll = select.epoll() if hasattr(select, "epoll") else None
-        self._occupied = trio.Event()
+        self._poll = SocketPoll(self._ready, self._first_end_s, self._end_overdue)
         self._sink = bytearray(_DROPPED_BYTES)
 
     def __len__(self) -> int:
@@ -258,34 +258,24 @@ class Porch:
     @property
     def is_full(self) -> bool:
         """True if no connection is taken: there are too many, or the system cannot wait for many at once."""
-        return self._poll is None or len(self._guests) >= self._at_most
+        return not self._poll.is_available or len(self._guests) >= self._at_most
 
     def take(self, sock: socket.socket, *, refused: bool) -> None:
         """Wait for a connection, and own it until then."""
-        assert self._poll is not None
         number = sock.fileno()
-        self._poll.register(number, select.EPOLLIN)
+        self._poll.add(number)
         self._guests[number] = _Guest(sock, trio.current_time() + self._time_s, refused, self._bytes_each)
-        self._occupied.set()
 
     async def run(self) -> None:
         """Until cancelled; then the connections are closed."""
-        if self._poll is None:
-            return
         try:
-            while True:
-                await self._occupied.wait()
-                while self._guests:
-                    with trio.move_on_at(next(iter(self._guests.values())).until_s):
-                        await trio.lowlevel.wait_readable(self._poll.fileno())
-                    for number, _ in self._poll.poll(0):
-                        self._ready(number)
-                    self._end_overdue(trio.current_time())
-                self._occupied = trio.Event()
+            await self._poll.run()
         finally:
             for guest in self._guests.values():
                 guest.sock.close()
-            self._poll.close()
+
+    def _first_end_s(self) -> float:
+        return next(iter(self._guests.values())).until_s
 
     def _ready(self, number: int) -> None:
         guest = self._guests[number]
@@ -302,8 +292,8 @@ class Porch:
         if not got or guest.left_bytes < 0:
             self._leave(number)
 
-    def _end_overdue(self, now_s: float) -> None:
-        overdue = []
+    def _end_overdue(self) -> None:
+        now_s, overdue = trio.current_time(), []
         for number, guest in self._guests.items():
             if guest.until_s > now_s:
                 break
@@ -312,9 +302,8 @@ class Porch:
             self._leave(number)
 
     def _leave(self, number: int) -> None:
-        assert self._poll is not None
         guest = self._guests.pop(number)
-        self._poll.unregister(number)
+        self._poll.remove(number)
         if guest.is_refused:
             guest.sock.close()
         else:

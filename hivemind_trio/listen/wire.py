@@ -6,6 +6,7 @@ way of giving up leaves half a message behind, so it takes the connection along.
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 import struct
@@ -19,8 +20,8 @@ import trio
 READ_BYTES: Final = 64 * 1024
 _SLICE_BYTES: Final = 64 * 1024
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
-_READ_AT_ONCE: Final = 256
-"""Sockets of a shared poll that are read in one turn of the loop: no more than a listener refuses."""
+_AT_ONCE: Final = 256
+"""Sockets that are dealt with in one turn of the loop: no more than a listener refuses."""
 
 
 @final
@@ -218,6 +219,66 @@ class Flusher:
 
 
 @final
+class SocketPoll:
+    """Sockets for which one task waits, with one call of the system for all; calls back when something has come.
+
+    Args:
+        on_ready: Given the descriptor of a socket that is here, or was until a moment ago.
+        until_s: Time at which `on_turn` is called, whatever comes.
+        on_turn: Called after what has come was dealt with.
+    """
+
+    def __init__(
+        self,
+        on_ready: Callable[[int], object],
+        until_s: Callable[[], float] = lambda: math.inf,
+        on_turn: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._on_ready = on_ready
+        self._until_s = until_s
+        self._on_turn = on_turn
+        self._numbers: set[int] = set()
+        self._poll = select.epoll() if hasattr(select, "epoll") else None
+        self._occupied = trio.Event()
+
+    @property
+    def is_available(self) -> bool:
+        """True if the system can wait for many sockets at once, and `run` has not ended."""
+        return self._poll is not None and not self._poll.closed
+
+    def add(self, number: int) -> None:
+        """Wait for the socket with this descriptor, too."""
+        assert self._poll is not None
+        self._poll.register(number, select.EPOLLIN)
+        self._numbers.add(number)
+        self._occupied.set()
+
+    def remove(self, number: int) -> None:
+        """Wait for it no more; before it is closed, for a copy of it would stay."""
+        assert self._poll is not None
+        self._numbers.remove(number)
+        with suppress(OSError, ValueError):  # the socket is closed, or the poll is
+            self._poll.unregister(number)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        if self._poll is None:
+            return
+        try:
+            while True:
+                await self._occupied.wait()
+                while self._numbers:
+                    with trio.move_on_at(self._until_s()):
+                        await trio.lowlevel.wait_readable(self._poll.fileno())
+                    for number, _ in self._poll.poll(0, _AT_ONCE):
+                        self._on_ready(number)
+                    self._on_turn()
+                self._occupied = trio.Event()
+        finally:
+            self._poll.close()
+
+
+@final
 @attrs.define(eq=False)
 class _PolledReader:
     sock: socket.socket
@@ -237,8 +298,7 @@ class SharedPoll:
 
     def __init__(self) -> None:
         self._readers: dict[int, _PolledReader] = {}  # by descriptor
-        self._poll = select.epoll() if hasattr(select, "epoll") else None
-        self._occupied = trio.Event()
+        self._poll = SocketPoll(self._read)
 
     def __len__(self) -> int:
         return len(self._readers)
@@ -246,7 +306,7 @@ class SharedPoll:
     @property
     def is_available(self) -> bool:
         """True if the system can wait for many sockets at once, and `run` has not ended."""
-        return self._poll is not None and not self._poll.closed
+        return self._poll.is_available
 
     async def receive(self, sock: socket.socket, is_dealt_with: Callable[[bytes], bool]) -> bytes:
         """Return the next bytes of a socket that are not dealt with, as they came; empty when the peer is done or gone.
@@ -258,11 +318,9 @@ class SharedPoll:
             is_dealt_with: Given bytes that came by themselves; True: they were all that came, and are answered. It
                 may close the socket. What it raises is raised here.
         """
-        assert self._poll is not None
         number = sock.fileno()
-        self._poll.register(number, select.EPOLLIN)
+        self._poll.add(number)
         reader = self._readers[number] = _PolledReader(sock, trio.lowlevel.current_task(), is_dealt_with)
-        self._occupied.set()
 
         def left(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
             self._leave(number)
@@ -275,18 +333,7 @@ class SharedPoll:
 
     async def run(self) -> None:
         """Until cancelled, when nobody waits any more."""
-        if self._poll is None:
-            return
-        try:
-            while True:
-                await self._occupied.wait()
-                while self._readers:
-                    await trio.lowlevel.wait_readable(self._poll.fileno())
-                    for number, _ in self._poll.poll(0, _READ_AT_ONCE):
-                        self._read(number)
-                self._occupied = trio.Event()
-        finally:
-            self._poll.close()
+        await self._poll.run()
 
     def _read(self, number: int) -> None:
         reader = self._readers.get(number)
@@ -309,7 +356,5 @@ class SharedPoll:
             trio.lowlevel.reschedule(reader.task)
 
     def _leave(self, number: int) -> None:
-        assert self._poll is not None
         del self._readers[number]
-        with suppress(OSError, ValueError):  # the socket is closed, or the poll is
-            self._poll.unregister(number)
+        self._poll.remove(number)
