@@ -13,12 +13,14 @@ five seconds away are told in seconds instead. The error of a fleet is the media
 of fleets the mean over fleets.
 
 The floor is the error of an oracle (`forecasts/oracle.py`), which knows all about the provider and the fleet, and
-not what chance makes of them. The sixty held-out drawings are run with `--held-out`, and only their totals are told.
+not what chance makes of them. The sixty held-out drawings are run with `--held-out`, without an oracle, and only their
+totals are told.
 
     python -m bench.forecast --seeds 3 --jobs 2 --md bench/results/forecast.md --json bench/results/forecast.json
     python -m bench.forecast --only storm,rpm-50          some fleets; a number is a drawing of the adversary
     python -m bench.forecast --held-out --jobs 2          the drawings that are held out, and nothing else
-    python -m bench.forecast --sockets                    over sockets as well: four minutes
+    python -m bench.forecast --no-floor                   without the oracle, which takes most of the time
+    python -m bench.forecast --sockets                    over sockets as well: nine minutes
 """
 
 from __future__ import annotations
@@ -124,7 +126,6 @@ class Fleet:
             "held": self.held(lambda row: row.p90),
             "held_raw": self.held(lambda row: row.raw90),
             "error": self.error(lambda row: row.p50),
-            "error_raw": self.error(lambda row: row.raw50),
             "floor": floor.error(lambda row: row.floor50),
             "floor_held": floor.held(lambda row: row.floor90),
             "before": self.held(lambda row: row.p50),
@@ -145,7 +146,7 @@ def simulated(name: str, seed: int) -> list[Row]:
     return watch.rows()
 
 
-def adversary(name: str, way: Way, seed: int) -> list[Row]:
+def adversary(name: str, way: Way, seed: int, *, floor: bool = True) -> list[Row]:
     """Run a provider of the adversary bench; named ones have one seed."""
     drawing = attrs.evolve(named(name), seed=seed) if name in NAMED else named(name)
     program = declared(drawing) if way is Way.DECLARED else undeclared(drawing)
@@ -156,7 +157,8 @@ def adversary(name: str, way: Way, seed: int) -> list[Row]:
     assert isinstance(world.road, Ours)
     scheduler = world.road.scheduler
     watch.scheduler = lambda: scheduler
-    watch.oracle = partial(_ask_oracle, world)
+    if floor:
+        watch.oracle = partial(_ask_oracle, world)
     with suppress(AllJudged):
         world.run(UNTIL_NS)
     return watch.rows()
@@ -178,7 +180,9 @@ async def over_sockets(name: str, seed: int) -> list[Row]:
         return [Row(**row) for row in stage.reported["forecasts"]]
 
 
-def fleets(only: Sequence[str], seeds: int, jobs: int, *, held_out: bool = False) -> Iterable[Fleet]:
+def fleets(
+    only: Sequence[str], seeds: int, jobs: int, *, held_out: bool = False, floor: bool = True
+) -> Iterable[Fleet]:
     """Yield what came of each fleet."""
     runs = range(1, seeds + 1)
     only = HELD_OUT if held_out else only
@@ -190,7 +194,8 @@ def fleets(only: Sequence[str], seeds: int, jobs: int, *, held_out: bool = False
         for way in (Way.OURS, Way.DECLARED):
             kind = _kind(name)
             title = f"{name}, {'declared' if way is Way.DECLARED else 'undeclared'}"
-            tasks.append((title, kind, [partial(adversary, name, way, seed) for seed in runs]))
+            asked = floor and not held_out
+            tasks.append((title, kind, [partial(adversary, name, way, seed, floor=asked) for seed in runs]))
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         pending = [(name, kind, [pool.apply_async(one) for one in several]) for name, kind, several in tasks]
         for name, kind, results in pending:
@@ -209,14 +214,14 @@ def totals(found: Sequence[Fleet]) -> Iterable[dict[str, Any]]:
         several = [one.figures() for one in found if one.kind == kind and len(one.started) >= FEW]
         if several:
             names = (
-                *("held", "held_raw", "before", "error", "error_raw", "near_s", "no_median", "no_bound"),
+                *("held", "held_raw", "before", "error", "near_s", "no_median", "no_bound"),
                 *("not_started", "floor", "floor_held"),
             )
             far = [one for one in several if one["far"] >= FEW]
             means = {
                 name: fmean(known) if (known := [one[name] for one in rows if one[name] is not None]) else None
                 for name in names
-                for rows in (far if name in ("error", "error_raw", "floor") else several,)
+                for rows in (far if name in ("error", "floor") else several,)
             }
             calls, starts = (sum(one[name] for one in several) for name in ("calls", "far"))
             within = sum(0.85 <= (one["held"] or 0) <= 0.95 for one in several)
@@ -284,13 +289,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--held-out", action="store_true")
+    parser.add_argument("--no-floor", action="store_true")
     parser.add_argument("--sockets", action="store_true")
     parser.add_argument("--md", type=Path)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     only = [one for one in options.only.split(",") if one]
     found = []
-    for fleet in fleets(only, options.seeds, options.jobs, held_out=options.held_out):
+    for fleet in fleets(only, options.seeds, options.jobs, held_out=options.held_out, floor=not options.no_floor):
         found.append(fleet)
         print(*(table([fleet]).rows[-1:] if fleet.kind != "held out" else [f"{len(found)} done"]), flush=True)
     if options.sockets:

@@ -30,9 +30,8 @@ class Row:
 
     p50: int | None
     p90: int | None
-    raw50: int | None
-    """As the futures have it, without calibration."""
     raw90: int | None
+    """As the futures have it, without calibration."""
     start: int | None
     """The start that came; None: it was rejected, or its client had left."""
     floor50: int | None = None
@@ -52,7 +51,6 @@ class Row:
             has_floor=floor is not None,
             p50=estimate.p50_ns,
             p90=estimate.p90_ns,
-            raw50=judged.raw.p50_ns,
             raw90=judged.raw.p90_ns,
             start=(judged.until_ns or 0) - judged.taken_ns if known else None,
         )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from hivemind_trio.model import Decision, Reason
-from hivemind_trio.sim import StartEstimate
 
-from .forecasts.starts import start_view, starts_of
+from .forecasts.starts import start_of, starts_of
 from .operated import Operated
 from .problems import OperationFailed, ProblemKind
 from .show import OneCall, call, reason_text
@@ -20,13 +19,14 @@ async def explain(proxy: Operated, one: OneCall) -> ExplainView:
         message = f"call `{one.id}` is over; `hivemind-trio explain {one.id}` asks the journal"
         raise OperationFailed(ProblemKind.CONFLICT, message)
     ticket = proxy.door.exchanges[one.id].ticket
+    waits = ticket.id if ticket is not None and view.state is CallState.WAITING else None
     decision = _decision(proxy, one.id)
     return ExplainView(
         call=view,
         text=_text(proxy, view),
         waiting_in_lane=proxy.engine.snapshot().lanes_waiting.get(view.lane or "", 0),
         waiting_before=_before(proxy, view),
-        start=start_view(proxy, known, known.of(ticket.id) if ticket is not None else StartEstimate(None, None)),
+        start=start_of(proxy, known, waits),
         team=decision.team if decision is not None else None,
         decided=tuple(
             DecidedView(setting=setting, by=by.kind, name=by.name, at=by.at or None)

@@ -15,7 +15,7 @@ from hivemind_trio.policy import Program, counted_apart
 from hivemind_trio.proxy import Exchange
 from hivemind_trio.scheduler import AccountSnapshot, CallId, CallInFlight, Circuit, QueuedCall, Snapshot
 
-from .forecasts.starts import first_and_last, start_view, starts_of
+from .forecasts.starts import first_and_last, start_of, starts_of
 from .history import DatedStarts, EndedCall
 from .hour import session_of
 from .operated import SECOND_NS, KnownFleet, NoArguments, Operated, seconds
@@ -297,7 +297,7 @@ def _queue_row(
         first_deadline_at=proxy.at(min(deadlines, default=None)),
         first=first,
         last=last,
-        starts=tuple(start_view(proxy, known, known.of(call.call_id)) for call in queued[:SHOWN_MAX]),
+        starts=tuple(start_of(proxy, known, call.call_id) for call in queued[:SHOWN_MAX]),
     )
 
 

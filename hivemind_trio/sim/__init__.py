@@ -31,7 +31,6 @@ from .bound.lower_bound import lower_bound as lower_bound
 from .bound.work import Work as Work
 from .bound.work import bound_of as bound_of
 from .forecast.calibration import Calibration as Calibration
-from .forecast.calibration import Factors as Factors
 from .forecast.calibration import JudgedStart as JudgedStart
 from .forecast.calibration import StartEstimate as StartEstimate
 from .forecast.future import AgentCourse as AgentCourse
@@ -41,6 +40,7 @@ from .forecast.habits import USUAL_NS as USUAL_NS
 from .forecast.habits import FirstCall as FirstCall
 from .forecast.habits import Habits as Habits
 from .forecast.spells import SeenAttempt as SeenAttempt
+from .forecast.spells import group_of as group_of
 from .forecast.spells import has_failed as has_failed
 from .forecast.starts import Starts as Starts
 from .forecast.starts import foresee as foresee

@@ -13,6 +13,7 @@ from hivemind_trio.scheduler import (
     CallCancelled,
     CallId,
     Event,
+    ResponseStarted,
     Scheduler,
 )
 from tests.support.policies import compiled
@@ -60,6 +61,21 @@ def test_attempts_have_their_durations_and_those_in_flight_their_age() -> None:
         (5, 2, None),
     ]
     assert told.conduct.answered() == 1
+
+
+def test_attempts_have_their_group_their_load_and_whether_an_answer_has_begun() -> None:
+    told = Told()
+    told.ask(1, "a", 0)
+    told.ask(2, "b", 1)
+    told.post(ResponseStarted(CallId(2), (), good=False), 2)
+    told.post(ResponseStarted(CallId(1), ()), 2)
+    told.end(1, SERVED, 5)
+    (attempts,) = told.conduct.attempts(7 * SECOND_NS).values()
+
+    assert [(one.group, one.load, one.begun) for one in attempts] == [
+        ("claude-sonnet-4-5", 1.5, True),
+        ("claude-sonnet-4-5", 1.5, False),
+    ]
 
 
 def test_a_pause_is_that_between_an_answer_and_the_next_call_of_its_caller() -> None:

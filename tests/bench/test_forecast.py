@@ -21,7 +21,6 @@ def row(p50: float | None, p90: float | None, start: float | None, floor: float 
     return Row(
         p50=at[0],
         p90=at[1],
-        raw50=at[0],
         raw90=at[1],
         start=at[2],
         floor50=at[3],

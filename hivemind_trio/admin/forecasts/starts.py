@@ -22,7 +22,6 @@ from hivemind_trio.scheduler import CallId
 from hivemind_trio.sim import (
     Calibration,
     ExpectedAgent,
-    Factors,
     Habits,
     JudgedStart,
     StartEstimate,
@@ -88,7 +87,8 @@ class Foresight:
     others: tuple[ExpectedAgent, ...]
     judged: Sequence[JudgedStart]
     """Estimates that are held against what comes."""
-    factors: Mapping[str, Factors]
+    factors: Mapping[str, float]
+    """Calibration of bounds by provider."""
 
     @classmethod
     def of(cls, copies: SchedulerCopies, conduct: Conduct, calibration: Calibration, now_ns: int) -> Self:
@@ -100,7 +100,7 @@ class Foresight:
             habits=habits,
             others=between_calls(conduct, habits, now_ns),
             judged=calibration.watch(waiting, now_ns),
-            factors={provider: calibration.factors(provider, now_ns) for provider in sorted(set(waiting.values()))},
+            factors={provider: calibration.factor(provider, now_ns) for provider in sorted(set(waiting.values()))},
         )
 
     def look(self, goes_on: Callable[[], bool] = lambda: True) -> Starts:
@@ -120,7 +120,14 @@ class Foresight:
             one.raw = starts.raw(one.call_id)
 
 
-def start_view(proxy: Operated, known: DatedStarts, estimate: StartEstimate) -> StartView:
+def start_of(proxy: Operated, known: DatedStarts, call_id: CallId | None) -> StartView:
+    """Return the start of a call that still waits; None: of none."""
+    if call_id is None:
+        return StartView(p50_at=None, p90_at=None)
+    return _view(proxy, known, known.of(call_id, proxy.engine.now_ns()))
+
+
+def _view(proxy: Operated, known: DatedStarts, estimate: StartEstimate) -> StartView:
     """Return an estimate as times of day."""
     p50_ns, p90_ns = (None if ns is None else known.taken_ns + ns for ns in (estimate.p50_ns, estimate.p90_ns))
     return StartView(p50_at=proxy.at(p50_ns), p90_at=proxy.at(p90_ns))
@@ -131,5 +138,6 @@ def first_and_last(proxy: Operated, known: DatedStarts, calls: list[CallId]) -> 
     unknown = StartView(p50_at=None, p90_at=None)
     if known.starts is None or not calls:
         return unknown, unknown
-    first, last = known.starts.first(calls), known.starts.last(calls)
-    return start_view(proxy, known, first), start_view(proxy, known, last)
+    passed_ns = proxy.engine.now_ns() - known.taken_ns
+    first, last = known.starts.first(calls, passed_ns), known.starts.last(calls, passed_ns)
+    return _view(proxy, known, first), _view(proxy, known, last)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, final
 
@@ -20,9 +20,11 @@ from hivemind_trio.scheduler import (
     Event,
     Finish,
     Grant,
+    Permit,
     Reject,
+    ResponseStarted,
 )
-from hivemind_trio.sim import SeenAttempt
+from hivemind_trio.sim import SeenAttempt, group_of
 
 ATTEMPTS_MAX: Final = 500
 GAPS_MAX: Final = 500
@@ -62,8 +64,10 @@ class Conduct:
     """(Provider, attempt)."""
     inflight: dict[CallId, tuple[str, SeenAttempt]] = attrs.field(factory=dict, init=False)
     """(Provider, attempt) of those in flight."""
-    live: dict[CallId, str] = attrs.field(factory=dict, init=False)
-    """Caller of each call that is not over."""
+    live: dict[CallId, Call] = attrs.field(factory=dict, init=False)
+    """Calls that are not over."""
+    _flying: Counter[str] = attrs.field(factory=Counter, init=False)
+    """Attempts in flight by provider."""
 
     def observe(self, now_ns: int, event: Event, commands: Sequence[Command]) -> None:
         """Note an event; an engine's `journal`."""
@@ -76,12 +80,16 @@ class Conduct:
                 self._attempt_ended(call_id, ended, now_ns)
                 if ended.committed:
                     self._over(call_id, now_ns, served=200 <= ended.status < 300)
+            case ResponseStarted(call_id=call_id, good=True) if call_id in self.inflight:
+                provider, begun = self.inflight[call_id]
+                if not begun.begun:
+                    self.inflight[call_id] = provider, attrs.evolve(begun, begun=True)
             case _:
                 pass
         for command in commands:
             match command:
                 case Grant(call_id=call_id, permit=permit) if permit is not None:
-                    self.inflight[call_id] = permit.provider, SeenAttempt(now_ns, 0, None)
+                    self._granted(call_id, permit, now_ns)
                 case Reject(call_id=call_id) | Finish(call_id=call_id):
                     self._over(call_id, now_ns, served=False)
                 case _:
@@ -100,20 +108,31 @@ class Conduct:
         """Return the number of attempts of late that were answered well."""
         return sum(one.result is not None and 200 <= one.result.status < 300 for _, one in self._ended)
 
+    def _granted(self, call_id: CallId, permit: Permit, now_ns: int) -> None:
+        call = self.live.get(call_id)
+        self._flying[permit.provider] += 1
+        group = group_of(permit.group, "" if call is None else call.request.model)
+        load = self._flying[permit.provider]
+        self.inflight[call_id] = permit.provider, SeenAttempt(now_ns, 0, None, group=group, load=load)
+
+    def _until(self, now_ns: int, provider: str, begun: SeenAttempt, result: AttemptResult | None) -> SeenAttempt:
+        load = (begun.load + self._flying[provider]) / 2
+        return attrs.evolve(begun, lasted_ns=now_ns - begun.began_ns, load=load, result=result)
+
     def _under_way(self, now_ns: int) -> Iterator[tuple[str, SeenAttempt]]:
         for provider, begun in self.inflight.values():
-            yield provider, attrs.evolve(begun, lasted_ns=now_ns - begun.began_ns)
+            yield provider, self._until(now_ns, provider, begun, None)
 
     def _attempt_ended(self, call_id: CallId, ended: AttemptResult, now_ns: int) -> None:
         provider, begun = self.inflight.pop(call_id, ("", None))
         if begun is None:
             return
         broken_off = ended.outcome is Outcome.IGNORED
-        lasted_ns, result = now_ns - begun.began_ns, None if broken_off else ended
-        self._ended.append((provider, attrs.evolve(begun, lasted_ns=lasted_ns, result=result)))
+        self._ended.append((provider, self._until(now_ns, provider, begun, None if broken_off else ended)))
+        self._flying[provider] -= 1
 
     def _arrived(self, call: Call, now_ns: int) -> None:
-        self.live[call.id] = call.caller
+        self.live[call.id] = call
         known = self.callers.get(call.caller)
         if known is None:
             self.callers[call.caller] = LatestCall(call)
@@ -131,7 +150,8 @@ class Conduct:
         self.callers.move_to_end(call.caller)
 
     def _over(self, call_id: CallId, now_ns: int, *, served: bool) -> None:
-        known = self.callers.get(self.live.pop(call_id, ""))
+        call = self.live.pop(call_id, None)
+        known = None if call is None else self.callers.get(call.caller)
         if known is not None:
             known.live = max(0, known.live - 1)
             known.served, known.ended_ns = served, now_ns

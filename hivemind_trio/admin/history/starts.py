@@ -31,9 +31,11 @@ class DatedStarts:
         """Return True while it is not to be made again."""
         return now_ns - self.taken_ns < max(SECOND_NS, REST * self.cost_ns)
 
-    def of(self, call_id: CallId) -> StartEstimate:
-        """Return the start of one call, from the time of the estimate."""
-        return self.starts.of(call_id) if self.starts is not None else StartEstimate(None, None)
+    def of(self, call_id: CallId, now_ns: int) -> StartEstimate:
+        """Return the start of one call that still waits, from the time of the estimate."""
+        if self.starts is None:
+            return StartEstimate(None, None)
+        return self.starts.of(call_id, now_ns - self.taken_ns)
 
 
 @final

@@ -1,10 +1,10 @@
-"""Calibration of estimates by how far off those of late were: conformal prediction.
+"""Calibration of bounds by how far off those of late were: conformal prediction.
 
-A future knows no limit that the provider keeps to itself, and no failure that has not happened. So the quantiles of the
-futures are multiplied by what starts of late were of their estimates (split conformal prediction over a sliding window;
+A future knows no limit that the provider keeps to itself, and no failure that has not happened. So the bounds of the
+futures are multiplied by what starts of late were of them (split conformal prediction over a sliding window;
 Vovk and others, 2005, and Tibshirani and others, 2019): nine in ten of those were within the bound that results,
 whatever the reason. Calls that still wait count as later than now (product-limit estimator), since the first starts
-that become known are the early ones.
+that become known are the early ones. Medians are left as they are: what the last few missed by is mostly chance.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Final, Self, final
+from typing import Final, final
 
 import attrs
 
@@ -30,11 +30,9 @@ CALLS_MAX: Final = 64
 """Calls of one estimate that are held against what came, evenly chosen."""
 
 PRIOR: Final = 1.0
-"""Weight of what is believed of bounds before any start is known, in estimates."""
-PRIOR_MIDDLE: Final = 2.0
-"""The same of medians, which are believed to be right: what the last few missed by is mostly chance."""
-PRIOR_BOUND: Final = (0.6, 0.7, 0.8, 0.9, 1.0, 1.0, 1.0, 1.0, 1.2, 1.5)
-"""Starts, in parts of their estimates, before any is known."""
+"""Weight of what is believed before any start is known, in estimates."""
+PRIOR_BOUND: Final = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.0, 1.2)
+"""Starts, in parts of their bounds, before any is known."""
 
 
 @final
@@ -46,30 +44,10 @@ class StartEstimate:
     p90_ns: int | None
 
 
-@final
-@attrs.frozen
-class Factors:
-    """Starts of late, in parts of their estimates."""
-
-    middle: float = 1.0
-    """The median."""
-    bound: float = 1.0
-    """Nine in ten."""
-
-    def of(self, raw: StartEstimate) -> StartEstimate:
-        """Return the estimate that is right as often as it says."""
-        p50_ns, p90_ns = _times(raw.p50_ns, self.middle), _times(raw.p90_ns, self.bound)
-        if p50_ns is not None and p90_ns is not None:
-            p90_ns = max(p50_ns, p90_ns)
-        return StartEstimate(p50_ns, p90_ns)
-
-    def least(self, other: Self) -> Factors:
-        """Return the smaller ones."""
-        return Factors(min(self.middle, other.middle), min(self.bound, other.bound))
-
-    def most(self, other: Self) -> Factors:
-        """Return the larger ones."""
-        return Factors(max(self.middle, other.middle), max(self.bound, other.bound))
+def bounded(raw: StartEstimate, factor: float) -> StartEstimate:
+    """Return an estimate whose bound is multiplied, and right as often as it says."""
+    p90_ns = _times(raw.p90_ns, factor)
+    return StartEstimate(raw.p50_ns, p90_ns if p90_ns is None or raw.p50_ns is None else max(raw.p50_ns, p90_ns))
 
 
 def _times(estimate_ns: int | None, factor: float) -> int | None:
@@ -137,16 +115,13 @@ class Calibration:
             if isinstance(command, Grant | Reject):
                 self._settle(command.call_id, now_ns, started=isinstance(command, Grant))
 
-    def factors(self, provider: str, now_ns: int) -> Factors:
-        """Return by how much estimates of calls for a provider are to be multiplied."""
-        middle = [(1.0, PRIOR_MIDDLE, True)]
-        bound = [(start, PRIOR / len(PRIOR_BOUND), True) for start in PRIOR_BOUND]
+    def factor(self, provider: str, now_ns: int) -> float:
+        """Return by how much bounds of calls for a provider are to be multiplied."""
+        scores = [(start, PRIOR / len(PRIOR_BOUND), True) for start in PRIOR_BOUND]
         for one in chain.from_iterable(self.estimates):
-            if one.provider == provider:
-                for scores, estimate_ns in ((middle, one.raw.p50_ns), (bound, one.raw.p90_ns)):
-                    if estimate_ns is not None:
-                        scores.append((one.score(estimate_ns, now_ns), one.weight, one.started))
-        return Factors(quantile(middle, 0.5), quantile(bound, 0.9))
+            if one.provider == provider and one.raw.p90_ns is not None:
+                scores.append((one.score(one.raw.p90_ns, now_ns), one.weight, one.started))
+        return quantile(scores, 0.9)
 
     def _settle(self, call_id: CallId, now_ns: int, *, started: bool) -> None:
         for one in self.open_calls.pop(call_id, ()):

@@ -7,6 +7,7 @@ are sent away, and come back.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from random import Random
@@ -40,7 +41,8 @@ from hivemind_trio.scheduler import (
 )
 from hivemind_trio.sim.run.event_queue import Agenda
 
-from .habits import Attempts, Habits
+from .habits import Attempts, Habits, Luck
+from .spells import group_of
 
 SECOND_NS: Final = 1_000_000_000
 FIRST_BYTE: Final = 0.3
@@ -111,13 +113,17 @@ class Future:
         scheduler: A copy, which is used up.
         habits: Conduct of everybody.
         random: Where chance comes from.
+        luck: What decides most; None: by chance.
     """
 
     scheduler: Scheduler
     habits: Habits
     random: Random
+    luck: Luck | None = None
     _attempts: Mapping[str, Attempts] = attrs.field(init=False)
     """By provider."""
+    _flying: Counter[str] = attrs.field(factory=Counter, init=False)
+    """Attempts in flight by provider."""
     _agenda: Agenda = attrs.field(factory=Agenda, init=False)
     _actors: dict[CallId, _Actor] = attrs.field(factory=dict, init=False)
     """By their call that waits or is in flight."""
@@ -133,7 +139,7 @@ class Future:
 
     def __attrs_post_init__(self) -> None:
         books = self.scheduler.state
-        self._attempts = self.habits.drawn(self.random)
+        self._attempts = self.habits.drawn(self.random, self.luck)
         self._now_ns = self._agenda.now_ns = books.now_ns
         if books.shared.slots is not None:
             self._post(SharesSet(dict(books.shared.slots)))  # nobody renews them here
@@ -142,13 +148,13 @@ class Future:
         for call_id, waiter in books.waiters.items():
             self._actors[call_id] = _Actor(waiter.call, None, None, gone_ns=_gone_ns(waiter.call, waiter.arrived_ns))
             self._hold(call_id)
+        self._flying.update(flight.place.pool.name for flight in books.inflight.values())
         for call_id, flight in books.inflight.items():
             self._actors[call_id] = _Actor(flight.call, None, None, gone_ns=_gone_ns(flight.call, flight.arrived_ns))
-            age_ns = self._now_ns - flight.granted_ns
-            attempts = self._of(flight.place.pool.name)
-            lasted_ns, result = attempts.draw_rest(self.random, age_ns)
+            age_ns, provider = self._now_ns - flight.granted_ns, flight.place.pool.name
+            lasted_ns, result = self._of(provider).draw_rest(self.random, age_ns, self._flying[provider])
             end_ns = flight.granted_ns + lasted_ns
-            self._agenda.at(end_ns, self._end_begun, call_id, attempts, flight.granted_ns, result)
+            self._agenda.at(end_ns, self._end_begun, call_id, provider, flight.granted_ns, result)
         self._arm()
 
     def expect(self, agent: ExpectedAgent, *, asked: bool = True) -> AgentCourse:
@@ -276,14 +282,16 @@ class Future:
         if grant.call_id in self._awaited:
             self._starts_ns[grant.call_id] = now_ns - self._now_ns
             self._settled(grant.call_id)
-        attempts = self._of(provider)
-        took_ns, result = attempts.draw(self.random, now_ns)
+        if grant.permit is not None:
+            self._flying[provider] += 1
+        group, load = group_of(grant.treatment.group, actor.call.request.model), max(1, self._flying[provider])
+        took_ns, result = self._of(provider).draw(self.random, now_ns, group, load)
         if grant.permit is None:
             self._agenda.at(now_ns + took_ns, self._over, grant.call_id)
             return
         if result.committed:
             self._agenda.at(now_ns + round(took_ns * FIRST_BYTE), self._hear, grant.call_id)
-        self._agenda.at(now_ns + took_ns, self._end, grant.call_id, result)
+        self._agenda.at(now_ns + took_ns, self._end, grant.call_id, provider, result)
 
     def _of(self, provider: str) -> Attempts:
         return self._attempts.get(provider) or self._attempts[""]
@@ -291,12 +299,15 @@ class Future:
     def _hear(self, call_id: CallId) -> None:
         self._post(ResponseStarted(call_id, ()))
 
-    def _end_begun(self, call_id: CallId, attempts: Attempts, began_ns: int, result: AttemptResult) -> None:
-        attempts.ended(began_ns, result, self.random)
-        self._end(call_id, result)
+    def _end_begun(self, call_id: CallId, provider: str, began_ns: int, result: AttemptResult) -> None:
+        treatment = self.scheduler.state.inflight[call_id].treatment
+        group = group_of(treatment.group, self._actors[call_id].call.request.model)
+        self._of(provider).ended(began_ns, result, self.random, group)
+        self._end(call_id, provider, result)
 
-    def _end(self, call_id: CallId, result: AttemptResult) -> None:
+    def _end(self, call_id: CallId, provider: str, result: AttemptResult) -> None:
         actor = self._actors[call_id]
+        self._flying[provider] -= 1
         if result.usage is not None:
             output = actor.output if actor.output is not None else result.usage.output
             result = attrs.evolve(result, usage=Usage(input=actor.call.request.tokens_in, output=output))

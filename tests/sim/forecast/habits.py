@@ -12,9 +12,18 @@ SERVED = AttemptResult(outcome=Outcome.SUCCEEDED, status=200, usage=Usage(input=
 REFUSED = AttemptResult(outcome=Outcome.OVERLOADED, status=529)
 
 
-def seen(lasted_s: float, result: AttemptResult | None = SERVED, *, began_s: float = 0) -> SeenAttempt:
+def seen(
+    lasted_s: float,
+    result: AttemptResult | None = SERVED,
+    *,
+    began_s: float = 0,
+    group: str = "",
+    load: float = 1.0,
+    begun: bool = False,
+) -> SeenAttempt:
     """Return an attempt that took so long."""
-    return SeenAttempt(round(began_s * SECOND_NS), round(lasted_s * SECOND_NS), result)
+    began_ns, lasted_ns = round(began_s * SECOND_NS), round(lasted_s * SECOND_NS)
+    return SeenAttempt(began_ns, lasted_ns, result, group=group, load=load, begun=begun)
 
 
 def habits(*times_s: float, gaps_s: tuple[int, ...] = ()) -> Habits:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hivemind_trio.model import Reason, Request
 from hivemind_trio.scheduler import CallCancelled, CallId, Grant, TimePassed
 from hivemind_trio.sim import Calibration, StartEstimate, Starts
-from hivemind_trio.sim.forecast.calibration import APART_NS, CALLS_MAX, ESTIMATES_MAX, Factors, quantile
+from hivemind_trio.sim.forecast.calibration import APART_NS, CALLS_MAX, ESTIMATES_MAX, bounded, quantile
 from tests.support.policies import compiled
 
 SECOND_NS = 1_000_000_000
@@ -35,11 +35,13 @@ def test_a_future_that_is_always_off_by_a_factor_is_put_right(late: float) -> No
     calibration = Calibration()
     for number in range(20):
         estimate(calibration, {CallId(number): 10 * late}, 100.0 * number)
-    put_right = calibration.factors("p", 2_000 * SECOND_NS).of(StartEstimate(60 * SECOND_NS, 60 * SECOND_NS))
+    raw = StartEstimate(20 * SECOND_NS, 60 * SECOND_NS)
+    put_right = bounded(raw, calibration.factor("p", 2_000 * SECOND_NS))
 
-    assert put_right.p50_ns == pytest.approx(60 * late * SECOND_NS, rel=0.1)
+    assert put_right.p50_ns == raw.p50_ns
     assert put_right.p90_ns == pytest.approx(60 * late * SECOND_NS, rel=0.1)
-    assert calibration.factors("another", 0) == Calibration().factors("p", 0)
+    assert calibration.factor("another", 0) == Calibration().factor("p", 0)
+    assert bounded(raw, 0.1) == StartEstimate(raw.p50_ns, raw.p50_ns), "no bound is before its median"
 
 
 def test_nine_in_ten_starts_are_within_a_bound_that_was_calibrated_by_others() -> None:
@@ -47,7 +49,7 @@ def test_nine_in_ten_starts_are_within_a_bound_that_was_calibrated_by_others() -
     for number in range(ESTIMATES_MAX):
         calls = {CallId(number * 10 + one): 10 * chance.lognormvariate(0, 1) for one in range(10)}
         estimate(calibration, calls, 1_000.0 * number)
-    bound_ns = calibration.factors("p", 10**15).of(StartEstimate(10 * SECOND_NS, 10 * SECOND_NS)).p90_ns
+    bound_ns = bounded(StartEstimate(0, 10 * SECOND_NS), calibration.factor("p", 10**15)).p90_ns
     starts = [10 * SECOND_NS * chance.lognormvariate(0, 1) for _ in range(2_000)]
 
     assert bound_ns is not None
@@ -64,7 +66,7 @@ def test_calls_that_still_wait_raise_the_bound() -> None:
     for call in calls:
         late.observe(5 * SECOND_NS, TimePassed(), [granted(call)])
 
-    assert late.factors("p", 90 * SECOND_NS).bound > 5 > early.factors("p", 90 * SECOND_NS).bound
+    assert late.factor("p", 90 * SECOND_NS) > 5 > early.factor("p", 90 * SECOND_NS)
 
 
 def test_what_is_kept_is_bounded_and_forgotten() -> None:
@@ -103,7 +105,7 @@ def test_groups_are_between_their_members_with_any_factors() -> None:
     calls = [CallId(1), CallId(2)]
     futures = [{calls[0]: 10 * SECOND_NS, calls[1]: 20 * SECOND_NS}]
     providers = {calls[0]: "slow", calls[1]: "quick"}
-    starts = Starts(futures, providers, {"slow": Factors(3.0, 4.0), "quick": Factors(0.5, 1.0)})
+    starts = Starts(futures, providers, {"slow": 4.0, "quick": 1.0})
     first, last, members = starts.first(calls), starts.last(calls), [starts.of(call) for call in calls]
 
     for one in members:

@@ -8,7 +8,7 @@ import pytest
 
 from hivemind_trio.sim import Habits
 from hivemind_trio.sim.forecast.habits import SERVED as SERVED_AS_USUAL
-from hivemind_trio.sim.forecast.habits import Attempts, Durations
+from hivemind_trio.sim.forecast.habits import Attempts, Durations, Luck
 
 from .habits import REFUSED, SECOND_NS, SERVED, seen
 
@@ -49,9 +49,9 @@ def test_attempts_are_refused_until_a_spell_is_over_and_not_after_it() -> None:
     refused: dict[int, int] = dict.fromkeys((311, 325, 331, 335), 0)
     for seed in range(300):
         random = Random(seed)
-        found = Attempts.of(attempts, random)
+        found = Attempts.of(attempts, random, Luck(1.0, random.random()))
         for at_s in refused:
-            refused[at_s] += found.draw(random, at_s * SECOND_NS)[1] is REFUSED
+            refused[at_s] += found.draw(random, at_s * SECOND_NS, "", 1)[1] is REFUSED
 
     assert refused[311] > 290
     assert refused[325] > 200
@@ -65,12 +65,50 @@ def test_an_answer_that_began_before_a_refusal_does_not_end_the_spell() -> None:
     for began_s in refused:
         for seed in range(200):
             random = Random(seed)
-            found = Attempts.of(attempts, random)
-            found.ended(began_s * SECOND_NS - 1, SERVED, random)
-            refused[began_s] += found.draw(random, 20 * SECOND_NS)[1] is REFUSED
+            found = Attempts.of(attempts, random, Luck(1.0, random.random()))
+            found.ended(began_s * SECOND_NS - 1, SERVED, random, "")
+            refused[began_s] += found.draw(random, 20 * SECOND_NS, "", 1)[1] is REFUSED
 
     assert refused[10] > 190
     assert refused[19] < 100
+
+
+def test_a_group_is_refused_by_itself() -> None:
+    """Providers count by model: one model's window is used up, and another's calls go on."""
+    attempts = []
+    for second in range(40):
+        attempts.append(seen(0.1, REFUSED if second >= 20 else SERVED, began_s=second, group="used up"))
+        attempts.append(seen(0.1, began_s=second + 0.5, group="free"))
+    refused = {"used up": 0, "free": 0}
+    for seed in range(200):
+        random = Random(seed)
+        found = Attempts.of(attempts, random, Luck(1.0, random.random()))
+        for group in refused:
+            refused[group] += found.draw(random, 40 * SECOND_NS, group, 1)[1] is REFUSED
+
+    assert refused["used up"] > 190
+    assert refused["free"] == 0
+
+
+@pytest.mark.parametrize(("power", "least_s", "most_s"), [(0.0, 10, 10), (1.0, 10, 12.5), (2.0, 10, 16)])
+def test_answers_are_quicker_with_fewer_at_once(power: float, least_s: float, most_s: float) -> None:
+    """Seen with 8, 16 and 32 at once; asked for 8. The fit keeps something back."""
+    loads = [8, 16, 32] * 10
+    attempts = [seen(10 * (load / 8) ** power, began_s=number, load=load) for number, load in enumerate(loads)]
+    random = Random(3)
+    found = Attempts.of(attempts, random, Luck(0.99, 0.5))
+    drawn = [found.draw(random, 10**15, "", 8)[0] / SECOND_NS for _ in range(50)]
+
+    assert least_s - 0.1 <= min(drawn)
+    assert max(drawn) <= most_s + 0.1
+    assert all(found.draw_rest(random, 60 * SECOND_NS, 8)[0] >= 60 * SECOND_NS for _ in range(50))
+
+
+def test_luck_is_spread_evenly_over_the_futures_of_an_estimate() -> None:
+    lucks = [Luck.of(number, Random("now")) for number in range(24)]
+    for part in (0.25, 0.5, 0.75):
+        for several in ([one.span for one in lucks], [one.end for one in lucks]):
+            assert sum(one < part for one in several) / 24 == pytest.approx(part, abs=0.09)
 
 
 def test_futures_look_back_over_different_spans() -> None:
@@ -80,7 +118,7 @@ def test_futures_look_back_over_different_spans() -> None:
     for seed in range(30):
         random = Random(seed)
         attempts = habits.drawn(random)["p"]
-        drawn = sorted(attempts.draw(random, 0)[0] for _ in range(99))
+        drawn = sorted(attempts.draw(random, 0, "", 1)[0] for _ in range(99))
         medians.add(drawn[49] // SECOND_NS)
 
     assert medians == {1, 60}
