@@ -240,8 +240,9 @@ async def test_an_agent_lowers_its_priority_and_raises_it_within_the_policy(
 async def test_a_shell_asks_the_same(tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider) -> None:
     path = saved(tmp_path, provider.url, concurrency=1)
     async with serving("--policy", path, env=runtime) as proxy, occupied(proxy, provider, 1):
-        some = await command(runtime, "forecast", "3", "--agent", "ci", "--model", "claude-haiku-4-5")
-        asjson = await command(runtime, "forecast", "3", "--json")
+        # However slow the machine is: the answer is thought to end after 15 s, and no wait is allowed.
+        some = await command(runtime, "forecast", "3", "--within", "0", "--agent", "ci", "--model", "claude-haiku-4-5")
+        asjson = await command(runtime, "forecast", "3", "--within", "0", "--json")
         denied = await command(runtime, "forecast", "1", "--model", "claude-opus-4-1")
     nobody = await command(runtime, "forecast", "1")
 
