@@ -2,6 +2,10 @@
 
 What the policy declares is mirrored, and what answers tell of (`rate_limiter.py`). What a call will take is estimated
 when it is granted, and settled when it is known.
+
+Headers may be wrong: of another window, rounded, of a clock that is off. Calls that go although by the headers there is
+no room (trials and probes) tell. Where two in a row are accepted, headers hold nothing back any more; where two in a
+row are refused, they do again.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from hivemind_trio.scheduler.protocol.snapshot import GateSnapshot
 
 from .cost import NOTHING, Cost, exceeds
 from .rate_limiter import RateLimiter
-from .refusal_gate import RefusalGate
+from .refusal_gate import DROPPED_AFTER, RefusalGate
 
 CLAIM_AFTER_NS: Final = 20 * 1_000_000_000
 """A call whose turn it is and that does not fit is passed by smaller ones for so long; then it is the next to go."""
@@ -121,6 +125,14 @@ class RateLimits:
     """Time between two such calls: a quarter shorter with each accepted, doubled with each refused."""
     _trials: dict[CallId, None] = attrs.field(factory=dict, init=False)
     """Those in flight."""
+    _against: dict[CallId, None] = attrs.field(factory=dict, init=False)
+    """Calls in flight that went although by the provider's headers there was no room."""
+    _contradicted: int = attrs.field(default=0, init=False)
+    """Number of them that were accepted in a row."""
+    _confirmed: int = attrs.field(default=0, init=False)
+    """Number of them that were refused in a row."""
+    _distrusts: bool = attrs.field(default=False, init=False)
+    """Headers have been wrong: what they tell holds nothing back until refusals confirm it."""
     _favoured: tuple[AgentKey, int, int] | None = attrs.field(default=None, init=False)
     """The call, by agent and arrival, that was last to be the next because it had been refused, and until when."""
     inflight: dict[CallId, _Taken] = attrs.field(factory=dict, init=False)
@@ -148,7 +160,7 @@ class RateLimits:
         self.buckets = kept
         self._look()
         self._declared, self._alone = bool(quotas), True
-        self._claim = None
+        self._claim, self._distrusts = None, False
 
     def share(self, whole: RateLimits, *, alone: bool) -> None:
         """Count in the declared windows of all accounts together; refusals hold for this account all the same.
@@ -158,7 +170,7 @@ class RateLimits:
             alone: No other account counts in them, so its answers tell of them.
         """
         self.buckets = whole.buckets
-        self._declared, self._alone, self._claim = True, alone, None
+        self._declared, self._alone, self._claim, self._distrusts = True, alone, None, False
         self._look()
 
     def forget(self, now_ns: int) -> None:
@@ -196,7 +208,11 @@ class RateLimits:
         return None
 
     def _fits_ns(self, cost: Cost, now_ns: int) -> int:
-        """When a call of this cost fits all dimensions, as things stand: `now_ns`, or later."""
+        """When a call of this cost fits all dimensions, as far as they are believed: `now_ns`, or later."""
+        return self._forecast_ns(cost, now_ns) if not self._distrusts else now_ns
+
+    def _forecast_ns(self, cost: Cost, now_ns: int) -> int:
+        """When it fits all dimensions, as things stand: `now_ns`, or later."""
         at_ns = now_ns
         for bucket in self.buckets.values():
             fits_ns = bucket.fits_ns(cost[bucket.quota.dimension], now_ns)
@@ -316,6 +332,8 @@ class RateLimits:
     def take(self, call_id: CallId, cost: Cost, now_ns: int) -> None:
         """Charge every dimension."""
         inflight = self.gate.inflight
+        if self.buckets and not self._declared and self._forecast_ns(cost, now_ns) > now_ns + TRIAL_WAIT_NS:
+            self._against[call_id] = None
         probe = self.restricts and not inflight and self._regular_ns(cost, now_ns, None) > now_ns
         trial = bool(inflight and self.buckets)
         trial = trial and self._fits_ns(cost, now_ns) > now_ns + TRIAL_WAIT_NS
@@ -376,6 +394,9 @@ class RateLimits:
         if taken is None or taken.accepted:
             return False
         taken.accepted = True
+        if self._against.pop(call_id, 0) is None:
+            self._contradicted, self._confirmed = self._contradicted + 1, 0
+            self._distrusts |= self._contradicted >= DROPPED_AFTER
         if call_id in self._trials:
             del self._trials[call_id]
             self._trial_every_ns = max(TRIAL_LEAST_NS, 3 * self._trial_every_ns // 4)
@@ -399,6 +420,9 @@ class RateLimits:
         if taken is None:
             return
         taken.accepted = False
+        if self._against.pop(call_id, 0) is None:
+            self._contradicted, self._confirmed = 0, self._confirmed + 1
+            self._distrusts &= self._confirmed < DROPPED_AFTER
         if call_id in self._trials:  # as the headers had said
             del self._trials[call_id]
             self._trial_every_ns = min(TRIAL_MOST_NS, 2 * self._trial_every_ns)
@@ -438,6 +462,7 @@ class RateLimits:
         """Its attempt is over."""
         taken = self.inflight.pop(call_id, None)
         self._trials.pop(call_id, None)
+        self._against.pop(call_id, None)
         if taken is not None:
             self.gate.on_ended(call_id, now_ns, served_from_ns=taken.at_ns if taken.accepted else None)
 

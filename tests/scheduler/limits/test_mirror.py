@@ -213,6 +213,82 @@ def test_a_wait_of_a_second_is_not_tried() -> None:
     assert refused == []
 
 
+ONE = {**NOTHING, Dimension.REQUESTS: 1}
+
+
+class Told:
+    """Headers tell of no room for a minute, beside a call that stays in flight; others go against them."""
+
+    def __init__(self) -> None:
+        self.limits, self.now_ns, self._calls = RateLimits(), 0, 1
+        self.limits.take(CallId(0), ONE, 0)
+        self.limits.on_headers(CallId(0), [reading(0, 1, 60 * S)], 0)
+        self.limits.accept(CallId(0), 0)
+
+    @property
+    def waits_ns(self) -> int:
+        """For how long the next call waits."""
+        return self.limits.opens_ns(ONE, self.now_ns) - self.now_ns
+
+    def goes(self, *, accepted: bool) -> None:
+        """One goes as soon as it may. Its answer tells the same as that before."""
+        while self.waits_ns:
+            self.now_ns += self.waits_ns
+        call_id, self._calls = CallId(self._calls), self._calls + 1
+        self.limits.take(call_id, ONE, self.now_ns)
+        if accepted:
+            self.limits.on_headers(call_id, [reading(0, 1, 60 * S)], self.now_ns)
+            self.limits.accept(call_id, self.now_ns)
+        else:
+            self.limits.refuse(call_id, (), None, self.now_ns)
+        self.limits.end(call_id, self.now_ns)
+
+
+def test_headers_that_two_accepted_calls_in_a_row_contradict_hold_nothing_back() -> None:
+    told = Told()
+    told.goes(accepted=True)
+    assert told.waits_ns > S
+
+    told.goes(accepted=True)
+
+    assert told.waits_ns == 0
+    for _ in range(20):
+        told.goes(accepted=True)
+    assert told.waits_ns == 0
+
+
+def test_headers_that_a_refusal_confirms_in_between_are_believed() -> None:
+    told = Told()
+    for accepted in (True, False, True):
+        told.goes(accepted=accepted)
+
+    assert told.waits_ns > S
+
+
+def test_headers_are_believed_again_once_two_refusals_in_a_row_confirm_them() -> None:
+    told = Told()
+    for accepted in (True, True, False, True, False):
+        told.goes(accepted=accepted)
+    told.limits.gate.rate.clear()  # what refusals say by themselves
+    assert told.waits_ns == 0
+
+    told.goes(accepted=False)
+    told.goes(accepted=False)  # a trial, for the last one was long ago
+
+    told.limits.gate.rate.clear()
+    assert told.waits_ns > S
+
+
+def test_a_reload_forgets_that_headers_were_wrong() -> None:
+    told = Told()
+    told.goes(accepted=True)
+    told.goes(accepted=True)
+
+    told.limits.load((), told.now_ns)
+
+    assert told.waits_ns > S
+
+
 # ---- alone on the key ----
 
 
