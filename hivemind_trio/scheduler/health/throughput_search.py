@@ -169,6 +169,8 @@ class ThroughputSearch:
     """Until then the limit does not grow: more did not help."""
     _stay_ns: int = attrs.field(default=STAY_NS, init=False)
     """Time until the next trial of more."""
+    _is_guess: bool = attrs.field(default=False, init=False)
+    """That more did not help was told by first content alone (`early_growth.py`)."""
     _is_linear: bool = attrs.field(default=False, init=False)
     """Throughput grew with the limit up to the best one: fewer would be less."""
     _explores_ns: int = attrs.field(default=0, init=False)
@@ -201,7 +203,7 @@ class ThroughputSearch:
 
     def grew(self, began_ns: int, now_ns: int, *, helped: bool, is_linear: bool) -> None:
         """Note that the limit was raised at `began_ns` without being measured here, and whether that helped."""
-        self._is_linear = is_linear
+        self._is_linear, self._is_guess = is_linear, not helped
         if not helped:
             self.stays_until_ns = now_ns + max(STAY_NS, STAY_SHARE * (now_ns - began_ns))
 
@@ -307,6 +309,8 @@ class ThroughputSearch:
             return self._lower(cohort)
         self.is_down = False
         self._is_linear = -gain >= LINEAR * log(best.limit / cohort.limit)
+        if self._is_linear and self._is_guess:
+            self.stays_until_ns, self._is_guess = now_ns, False  # each call at once has paid so far
         return 2 * best.limit if now_ns >= self.stays_until_ns and not is_capped else best.limit
 
     @property
@@ -322,7 +326,7 @@ class ThroughputSearch:
             gain: Logarithm of the throughput of then over the best.
         """
         self.stays_until_ns = now_ns + max(self._stay_ns, STAY_SHARE * (now_ns - began_ns))
-        self._stay_ns = min(2 * self._stay_ns, STAY_MAX_NS)
+        self._stay_ns, self._is_guess = min(2 * self._stay_ns, STAY_MAX_NS), False
         return self._lower(best, STEP_FAR_DOWN if gain < log(KEPT) else STEP_DOWN)
 
     def _lower(self, best: Cohort, step: float = STEP_DOWN) -> int:

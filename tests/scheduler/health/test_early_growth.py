@@ -96,6 +96,18 @@ def test_after_that_whole_answers_look_below_and_not_above() -> None:
     assert max(provider.limits[3:]) < START
 
 
+def test_where_fewer_pay_in_proportion_it_looks_above_again_at_once() -> None:
+    calls = iter(range(1_000_000))
+
+    def late_once(_: int) -> float:
+        return 9.0 if START <= next(calls) < 3 * START else 2.0
+
+    provider = Provider(late_once, goes_on_s=lambda _: 4.0).run(50)
+
+    assert provider.limits[:4] == [8, 16, 8, 5]
+    assert provider.limits[-1] == HIGH, "within a minute of the first"
+
+
 def test_it_looks_above_again_after_a_multiple_of_what_the_trial_took() -> None:
     provider = Provider(lambda served: 60.0 * (served / START) ** 2).run(299)
     assert provider.limits == [8, 16], "since 60 s"
