@@ -19,6 +19,7 @@ from .forecasts.starts import first_and_last, start_of, starts_of
 from .history import DatedStarts, EndedCall
 from .hour import session_of
 from .operated import SECOND_NS, KnownFleet, NoArguments, Operated, seconds
+from .policy_keeper import ReloadResult
 from .problems import OperationFailed, ProblemKind
 from .provider import no_provider, pools_of, provider_view, senders_of
 from .views import (
@@ -173,12 +174,7 @@ def _notices(proxy: Operated, snapshot: Snapshot, now_ns: int, fleet: KnownFleet
     """Yield what needs attention, the worst first."""
     if snapshot.draining:
         yield NoticeView(kind="draining", subject="", text="the proxy is shutting down", since_at=None)
-    if (refused := proxy.policy.result()).error:
-        what = refused.error + (
-            f"; {refused.help}" if refused.help else f" (`hivemind-trio check {proxy.facts.policy}`)"
-        )
-        text = f"the policy has changed on disk and is not in force: {what}"
-        yield NoticeView(kind="policy", subject=proxy.facts.policy, text=text, since_at=None)
+    yield from policy_notices(proxy.policy.result(), proxy.facts.policy)
     for file, why in proxy.disk_troubles.items():
         text = f"the {file} cannot be written: {why}; {UNWRITTEN[file]}"
         yield NoticeView(kind="disk", subject=file, text=text, since_at=None)
@@ -215,6 +211,14 @@ def _notices(proxy: Operated, snapshot: Snapshot, now_ns: int, fleet: KnownFleet
             whose = f" of {account.whose}" if account.whose else ""
             text = f"budget `{account.budget}`{whose} is used up ({account.allowance})"
             yield NoticeView(kind="budget", subject=account.budget, text=text, since_at=None)
+
+
+def policy_notices(last: ReloadResult, path: str) -> Iterable[NoticeView]:
+    """Yield that the policy on disk is not in force, if the last reload refused it."""
+    if last.error:
+        what = last.error + (f"; {last.help}" if last.help else f" (`hivemind-trio check {path}`)")
+        text = f"the policy has changed on disk and is not in force: {what}"
+        yield NoticeView(kind="policy", subject=path, text=text, since_at=None)
 
 
 def node_notices(nodes: Sequence[NodeView]) -> Iterable[NoticeView]:

@@ -19,7 +19,7 @@ from hivemind_trio.admin.history import UsageKey, UsageSum
 from hivemind_trio.admin.hour import usage_of
 from hivemind_trio.admin.operated import NoArguments
 from hivemind_trio.admin.provider import WhichProvider
-from hivemind_trio.admin.show import WhichCalls
+from hivemind_trio.admin.show import WhichCalls, policy_notices
 from hivemind_trio.admin.views import BudgetsView, CallState, HourView, ProviderDetailView, StatusView, WorkerView
 from hivemind_trio.control import of_process
 from hivemind_trio.policy import Program
@@ -317,7 +317,7 @@ class FleetAnswers:
         return merging.budgets(views, {one: ledger.spent(key, wall_ns) for one, key in known.items()})
 
     def _notices(self) -> list[Any]:
-        found = []
+        found = list(policy_notices(self.policy.result(), self.facts.policy))  # workers read no policy
         serving = {worker.name for worker in self.fleet.ready()}
         for name in sorted(set(self.fleet.names) - serving):
             found.append(merging.notice("worker", name, f"{name} has ended, and is started again"))

@@ -123,7 +123,7 @@ def status(views: Sequence[StatusView], program: Program, agents: int) -> Status
 
 
 _NOTICES: Final = (
-    *("worker", "disk", "overload", "store", "node", "policies"),
+    *("policy", "worker", "disk", "overload", "store", "node", "policies"),
     *("unreachable", "circuit", "paused", "standstill", "budget"),
 )
 """Kinds, the worst first."""

@@ -17,6 +17,7 @@ from hivemind_trio.admin.views import (
     NodeShareView,
     NodeState,
     NodeView,
+    NoticeView,
     PausedView,
     PauseView,
     PolicyView,
@@ -71,6 +72,16 @@ def test_a_status_has_the_held_calls_and_the_fullest_agents_limits_of_all() -> N
 
     assert (merged.held, merged.waiting, merged.agents) == (5, 4, 2)
     assert [(one.agent, one.used) for one in merged.agent_limits] == [("bob", 9), ("ci", 5)]
+
+
+def test_what_two_workers_say_of_one_subject_is_said_once_the_worst_first() -> None:
+    refused, full = (
+        NoticeView(kind=kind, subject=subject, text=kind, since_at=None)
+        for kind, subject in (("policy", "team.hmp"), ("disk", "journal"))
+    )
+    merged = merging.status([status(notices=(full, refused)), status(notices=(refused, full))], PROGRAM, 0)
+
+    assert merged.notices == (refused, full)
 
 
 def test_a_provider_is_tried_when_the_first_worker_would_try_it() -> None:
