@@ -428,7 +428,7 @@ class RateLimits:
             self._trial_every_ns = min(TRIAL_MOST_NS, 2 * self._trial_every_ns)
             self._trial_ns = now_ns + self._trial_every_ns
             for bucket in self.buckets.values():  # its tokens are given back when it ends
-                if bucket.quota.dimension is Dimension.REQUESTS:
+                if bucket.quota.dimension is Dimension.REQUESTS and not bucket.declared:
                     bucket.settle(taken.cost[Dimension.REQUESTS], 0, taken.at_ns, now_ns)
             return
         named = set(used_up)

@@ -166,7 +166,7 @@ class RefusalGate:
             held_ns, self.until_ns = self.until_ns - self._refused_ns, 0
             if held_ns >= TURNED_NS:
                 self._turn(now_ns)
-        if now_ns < self._claimed_ns:
+        if now_ns < max(self._claimed_ns, self.until_ns):
             self._tests[call_id], self._tested_ns = None, now_ns
         self.rate.on_granted(now_ns)
 

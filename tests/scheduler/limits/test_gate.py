@@ -616,6 +616,18 @@ def test_a_doubted_word_is_tested_though_others_are_in_flight() -> None:
     assert hold.gate.opens_ns(hold.now_ns) == PROBE_NS[0]
 
 
+def test_it_is_tested_by_one_at_a_time_though_an_older_call_is_accepted_meanwhile() -> None:
+    hold = doubted()
+    hold.gate.on_good(CallId(2), 0, hold.now_ns)  # granted before the refusal
+    hold.now_ns = hold.gate.opens_ns(hold.now_ns)
+
+    test = hold.grant()
+
+    assert hold.gate.opens_ns(hold.now_ns) > hold.now_ns, "until it is answered"
+    hold.gate.on_good(test, hold.now_ns, hold.now_ns)
+    assert hold.gate.until_ns == 0
+
+
 def test_a_word_that_nothing_has_put_in_doubt_is_not_tested_while_others_are_in_flight() -> None:
     hold = Hold(3, said_s=60)
 
