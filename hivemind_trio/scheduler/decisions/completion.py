@@ -171,7 +171,9 @@ def again(books: SchedulerState, flight: RunningCall, ended: AttemptResult) -> W
     if place.pool.health.spent.shut(books.billing_key(call, treatment), books.now_ns):
         books.forget(place.agent)
         return None
-    if not is_given_up(books, place.pool) and place.too_large() is None:
+    # One of which more is estimated than a window has went when it was empty: the provider has decided.
+    had_all = ended.outcome in TOO_OFTEN and place.pool is flight.place.pool and place.quotas.exceeded_by(place.cost)
+    if not is_given_up(books, place.pool) and place.too_large() is None and not had_all:
         due_ns = _due_ns(books, retry, ended, flight, waiter)
     if due_ns is None:
         books.forget(place.agent)

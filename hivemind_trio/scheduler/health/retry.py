@@ -91,7 +91,8 @@ def unwanted(retry: RetrySettings, ended: AttemptResult, attempts: int) -> Unret
         return Unretried.RETRY_AFTER
     listed = ended.status in retry.statuses or ended.failure in retry.failures
     listed = listed or not retry.error_types.isdisjoint(ended.error_types)
-    return Unretried.ATTEMPTS if listed and attempts >= retry.attempts else Unretried.CLASS
+    is_last = retry.attempts == 1 or attempts >= retry.attempts
+    return Unretried.ATTEMPTS if listed and is_last else Unretried.CLASS
 
 
 def pause_ns(retry: RetrySettings, ended: AttemptResult, attempts: int, random: Random) -> int:

@@ -207,6 +207,10 @@ class RateLimits:
                 return bucket.quota
         return None
 
+    def exceeded_by(self, cost: Cost) -> bool:
+        """Return True if more is estimated of a call than a declared quota has, sure or not."""
+        return any(bucket.declared and cost[bucket.quota.dimension] > bucket.most for bucket in self.buckets.values())
+
     def _fits_ns(self, cost: Cost, now_ns: int) -> int:
         """When a call of this cost fits all dimensions, as far as they are believed: `now_ns`, or later."""
         return self._forecast_ns(cost, now_ns) if not self._distrusts else now_ns

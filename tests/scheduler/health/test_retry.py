@@ -385,6 +385,15 @@ def test_the_last_answer_says_why_there_is_no_further_attempt() -> None:
         assert unretried(driver, call) is why
 
 
+def test_of_one_attempt_a_refusal_was_the_last_though_refusals_do_not_count() -> None:
+    driver = Driver(program(retries=[RetrySettings(attempts=1)]))
+    call = driver.call()
+
+    driver.end(call, told(SECOND_NS))
+
+    assert unretried(driver, call) is Unretried.ATTEMPTS
+
+
 def test_an_answer_that_did_not_fail_or_is_final_says_nothing_of_retries() -> None:
     driver = Driver(program(retries=[NO_PAUSES]))
     call = driver.call()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -243,6 +244,16 @@ def test_a_call_that_may_be_larger_than_a_window_goes_when_it_is_empty() -> None
     driver.at(driver.now_ns + 61_000_000_000)
 
     assert driver.granted == [first, doubtful]
+
+
+@pytest.mark.parametrize("policy", [limited(input=100), limited(tokens=100)], ids=["input", "tokens"])
+def test_one_that_is_refused_then_is_sent_no_more(policy: Program) -> None:
+    driver = Driver(attrs.evolve(policy, retries={"default": RetrySettings()}))
+    doubtful = driver.ask(opus(tokens_in=110, tokens_out=10))
+
+    driver.end(doubtful, AttemptResult(outcome=Outcome.QUOTA, status=429, retry_after_ns=1_000_000_000))
+
+    assert isinstance(driver.answers[doubtful], Finish), "else it would be refused time and again, and nobody else go"
 
 
 def test_a_call_that_is_counted_is_refused_by_its_count() -> None:
