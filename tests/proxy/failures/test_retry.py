@@ -135,7 +135,7 @@ WORDS: Final = {
     "nothing that can be read: the back-off": (failing(529, (b"retry-after", b"soon")), 1.0),
     "as long as is believed": (failing(529, (b"retry-after", b"20")), 20.0),
     "longer: one attempt tests it": (failing(529, (b"retry-after", b"60")), 20.0),
-    "longer, of a quota: a probe tests it": (failing(429, (b"retry-after", b"60")), 15.0),
+    "longer, of a quota: a probe tests it": (failing(429, (b"retry-after", b"60")), 5.0),
 }
 
 
