@@ -25,7 +25,9 @@ _ONE_WAIT_S: Final = 0.5
 RECENT_S: Final = 60.0
 """Time after the last refusal for which operators are told of it, and for which a loop is wary."""
 _WARY: Final = 0.5
-"""Share of the limit that a wary loop's turns may take."""
+"""Share of the limit that a wary loop's turns may take, and of what one of them counts for."""
+_SOONER: Final = 0.25
+"""Share of `STANDING_S` after which a wary loop refuses: more than one long turn comes to, with short ones after it."""
 
 RETRY_AFTER_MAX_S: Final = 60
 _RETRY_PER_LAG: Final = 20
@@ -46,9 +48,9 @@ class LoopLag(trio.abc.Instrument):
     the process is not a long one. A busy loop with short turns serves a few callers as fast as it can; long turns are
     those of many calls in progress.
 
-    While calls have been refused lately the loop is wary: it refuses as soon as turns are half as long. Else every
-    overload would begin anew as soon as the loop has caught up, and each time hundreds of calls would be accepted that
-    take seconds.
+    While calls have been refused lately the loop is wary: it refuses as soon as turns half as long have stood for a
+    quarter of the time, though never for a single one. Else every overload would begin anew as soon as the loop has
+    caught up, and each time hundreds of calls would be accepted that take seconds.
     """
 
     limit_s: float
@@ -108,15 +110,18 @@ class LoopLag(trio.abc.Instrument):
     def turned(self, turn_s: float, work_s: float) -> None:
         """Take a turn into account: its wall-clock time and its CPU time."""
         self._waited(turn_s)
-        work_s = min(work_s, _ONE_TURN * self.limit_s)
+        is_wary = self.refuses_s(self._ended_s) is not None
+        share = _WARY if is_wary else 1.0
+        limit_s = share * self.limit_s
+        work_s = min(work_s, share * _ONE_TURN * limit_s)
         kept = math.exp(-work_s / _WINDOW_S)
         self._squares = self._squares * kept + work_s * work_s
         self._sum = self._sum * kept + work_s
-        is_wary = self.refuses_s(self._ended_s) is not None
-        is_long = self.turn_s >= self.limit_s * (_WARY if is_wary else 1.0)
+        is_long = self.turn_s >= limit_s
         # Twice as much at most, so that what has stood for an hour is forgotten as soon as what has stood a second.
         self.standing_s = min(max(0.0, self.standing_s + (work_s if is_long else -work_s)), 2 * STANDING_S)
-        self.is_overloaded = is_long and (is_wary or (self.standing_s >= STANDING_S and self.busy_s >= BUSY_S))
+        stands = self.standing_s >= (STANDING_S * _SOONER if is_wary else STANDING_S)
+        self.is_overloaded = is_long and stands and (is_wary or self.busy_s >= BUSY_S)
         if self.is_overloaded:
             self._soonest_s = 1 + math.ceil(self.lag_s * _RETRY_PER_LAG)
             self._spread_s = min(max(_SPREAD_S, self.busy_s), RETRY_AFTER_MAX_S - self._soonest_s)

@@ -87,12 +87,18 @@ STOPPED = st.floats(0.0, 600.0)
 """Wall-clock time of a turn beyond its work: by a quota, by neighbours, by a machine that was suspended."""
 
 
+@pytest.mark.parametrize(("limit_s", "wary"), [(LIMIT_S, False), (LIMIT_S, True), (0.05, True)])
 @given(st.lists(st.tuples(SHORT, STOPPED), min_size=1, max_size=300), st.floats(0.0, 60.0), st.integers(0, 300))
 async def test_no_call_is_refused_for_short_turns_nor_for_one_long_one(
-    turns: list[tuple[float, float]], long_s: float, place: int
+    limit_s: float, wary: bool, turns: list[tuple[float, float]], long_s: float, place: int
 ) -> None:
-    lag = await lag_of(*[(0.002, 0.002)] * 200)
-    for number, (work_s, stopped_s) in enumerate(turns):
+    lag = LoopLag(limit_s)
+    if wary:
+        lag.noted(trio.current_time())
+    for turn_s in [0.002] * 200:
+        lag.turned(turn_s, turn_s)
+    for number, (of_limit, stopped_s) in enumerate(turns):
+        work_s = of_limit * limit_s / LIMIT_S * (0.5 if wary else 1.0)
         if number == place:
             lag.turned(long_s, long_s)
             assert not lag.is_overloaded
@@ -128,7 +134,11 @@ async def test_a_loop_that_waits_is_idle() -> None:
         (1.0, [(0.011, 0.011)] * 10, True),  # more than half of the limit, and no queue has stood for long
         (1.0, [(0.009, 0.009)] * 10, False),
         (61.0, [(0.011, 0.011)] * 10, False),
+        (1.0, [(0.011, 0.011)] * 5, False),
         (1.0, [(0.060, 0.060)] * 10 + [(0.001, 0.001)] * 500, False),  # what was in progress is done
+        (1.0, [(0.011, 0.011)], False),  # one long turn, as of the garbage collector
+        (1.0, [(2.0, 2.0)], False),
+        (1.0, [(0.002, 0.002)] * 2_000 + [(2.0, 2.0)] + [(0.002, 0.002)] * 20, False),
     ],
 )
 async def test_a_loop_that_has_refused_calls_lately_refuses_sooner(
@@ -145,11 +155,13 @@ async def test_a_loop_that_has_refused_calls_lately_refuses_sooner(
 async def test_turns_before_an_idle_wait_are_forgotten() -> None:
     lag = LoopLag(LIMIT_S)
     lag.noted(trio.current_time())
-    lag.turned(0.060, 0.060)
+    for _ in range(5):
+        lag.turned(0.060, 0.060)
     assert lag.is_overloaded
 
     lag.idled()
     lag.turned(0.001, 0.001)
+    assert lag.turn_s == pytest.approx(0.001)
     assert not lag.is_overloaded
 
 
