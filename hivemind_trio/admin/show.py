@@ -186,7 +186,8 @@ def _notices(proxy: Operated, snapshot: Snapshot, now_ns: int, fleet: KnownFleet
         text += f"for `lease`: {MAY_NOT_LIST}" if fleet.blind else "until all nodes have reported"
         yield NoticeView(kind="store", subject="redis", text=text, since_at=None)
     elif fleet.slow_s is not None:
-        text = f"the shared store takes {fleet.slow_s:.1f} s for an answer: slots and credits change hands as slowly"
+        text = f"the shared store takes {fleet.slow_s:.1f} s for an answer: "
+        text += "slots and credit of budgets change hands as slowly"
         yield NoticeView(kind="store", subject="redis", text=text, since_at=None)
     yield from node_notices(fleet.nodes)
     yield from _overload(proxy, now_ns)

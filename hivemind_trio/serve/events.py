@@ -660,7 +660,7 @@ class SharedStoreBack:
 @final
 @attrs.frozen(kw_only=True)
 class SharedStoreSlow:
-    """The store of `store redis` took so long for an answer: slots and credits change hands as slowly."""
+    """The store of `store redis` took so long for an answer: slots and credit of budgets change hands as slowly."""
 
     name: ClassVar = "shared_store_slow"
     level: ClassVar[Level] = "warning"

@@ -103,7 +103,7 @@ class NodeLaw:
         self._heard = True
 
     def falls(self, now_ns: int) -> tuple[int, int] | None:
-        """Return when the allowance falls by time alone, and to what; None: it does not."""
+        """Return when the allowance falls by time alone, and to what at most; None: it does not."""
         if self._fenced or self.answered_ns is None or now_ns >= self._whole_until_ns:
             return None
         return self._whole_until_ns, min(self._using, self.floor)

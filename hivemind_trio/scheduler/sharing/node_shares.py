@@ -108,7 +108,7 @@ class NodeShares:
         # The scheduler itself ends them: after a stop of this process it may hear of an answer before this is asked.
         falls = {name: fall for name, law in self.laws.items() if (fall := law.falls(now_ns)) is not None}
         until_ns = min((at_ns for at_ns, _ in falls.values()), default=None)
-        then = shares | {name: slots for name, (_, slots) in falls.items()}
+        then = shares | {name: min(shares[name], slots) for name, (_, slots) in falls.items()}
         before, self._usable = self._usable, Usable(shares=shares, until_ns=until_ns, then=then)
         return self._usable if self._usable != before else None
 

@@ -2,6 +2,10 @@
 
 What is told of less use is told at most once, and what is told of more use until the store has answered: a message that
 is lost, or its answer, makes the store count too much and never too little.
+
+An amount is good for a time from when it was asked for, since the store counts it from no earlier. So an answer that
+comes after that time grants nothing. Until one comes in time, the node asks for no amounts, which it could not use and
+others can, and goes on as without the store.
 """
 
 from __future__ import annotations
@@ -84,7 +88,7 @@ class WindowCredits:
     _joins: bool = attrs.field(init=False, default=True)
     """True until the store was first spoken to, which is done though nothing is needed."""
     _failing_ns: int | None = attrs.field(init=False, default=None)
-    """Since when there has been no answer; None: the last draw was answered."""
+    """Since when there has been no answer in time; None: the last draw was answered."""
     _unused: int = attrs.field(init=False, default=0)
     """Amount that nobody had used when the store last answered."""
     _used_until_ns: int = attrs.field(init=False)
@@ -160,12 +164,12 @@ class WindowCredits:
             return None
         self._expire(now_ns)
         has, ahead = self._has(), self._recent.sum(now_ns)
-        lacking, self._lacking = (self._lacking if self._lacking > has else 0), 0
-        wants = now_ns >= self._again_ns and (lacking > 0 or has < ahead // 2)
+        lacking = self._lacking if self._lacking > has else 0
         silent = self._failing_ns is not None
+        wants = not silent and now_ns >= self._again_ns and (lacking > 0 or has < ahead // 2)
+        self._lacking = 0 if wants else lacking
         tells = self._joins or self._anew or silent or (self._back_ns is not None and now_ns >= self._back_ns)
         if not (wants or tells):
-            self._lacking = lacking
             return None
         want = min(self.limit, max(ahead, lacking * max(1, waiting))) if wants else 0
         back, self._back, self._back_ns = tuple(sorted(self._back.items())), {}, None
@@ -187,19 +191,27 @@ class WindowCredits:
         """Take the store's answer; return True if there is something to use."""
         if self._sent is None or answer.seq != self._seq:
             return False
-        (sent_ns, more, wanted), self._sent, self._failing_ns = self._sent, None, None
+        (sent_ns, more, wanted), self._sent = self._sent, None
         self._more -= more
         self._anew = answer.anew
         if answer.anew:
             self._lots.clear()  # drawn of what the store has lost
         self._run = answer.run
+        until_ns = sent_ns + self.shape.good_ms * MS
+        if now_ns >= until_ns:
+            if answer.granted:
+                self._give_back(answer.slot, answer.granted, now_ns)
+            self._failing_ns = sent_ns if self._failing_ns is None else self._failing_ns
+            self._again_ns = now_ns + FAILED_AGAIN_NS
+            return False
+        self._failing_ns = None
         self._again_ns = now_ns + answer.again_ms * MS if wanted or answer.anew else now_ns
         self._unused = max(0, self.limit - answer.used)
         self._used_until_ns = now_ns + self._over_ns
         if not answer.granted:
             return False
         self._again_ns = now_ns
-        self._lots.append(_Lot(answer.slot, answer.granted, sent_ns + self.shape.good_ms * MS))
+        self._lots.append(_Lot(answer.slot, answer.granted, until_ns))
         return True
 
     def unanswered(self, seq: int, now_ns: int) -> None:

@@ -25,6 +25,9 @@ INTRODUCE_S: Final = 30.0
 FRESH_S: Final = 1.0
 """Age up to which a list is shown again: a page and a collector of metrics may ask at the same time."""
 
+LOOK_WITHIN_S: Final = 0.5
+"""Longest wait of an operator for the store; after that the list is shown as it was known last."""
+
 LOOK_S: Final = 2.0
 """Between two looks at the reports of others, which tell when a node was heard last."""
 
@@ -68,8 +71,9 @@ class FellowNodes:
 
     async def look(self) -> KnownFleet:
         """Return the nodes after a look at the store, if it answers in time."""
-        if trio.current_time() - self._listed_at_s > FRESH_S:
-            await self._ask()
+        if trio.current_time() - self._listed_at_s > FRESH_S and self._away_s() is None:
+            with trio.move_on_after(LOOK_WITHIN_S):
+                await self._ask()
         return self.known()
 
     def known(self) -> KnownFleet:

@@ -38,6 +38,9 @@ BYE_S: Final = 1.0
 BYE_TRIPS: Final = 4
 """The same where the store is slow, in the waits for an answer."""
 
+BYE_MOST_S: Final = 2.0
+"""The same at most: the store may be silent."""
+
 
 def lease_terms(store: StoreSettings) -> LeaseTerms:
     """Return the terms of the policy's store."""
@@ -277,7 +280,7 @@ class NodeSharing:
         shares = self._shares
         if shares is None:
             return
-        with trio.move_on_after(max(BYE_S, BYE_TRIPS * self._answers.within_s), shield=True):
+        with trio.move_on_after(min(BYE_MOST_S, max(BYE_S, BYE_TRIPS * self._answers.within_s)), shield=True):
             await self._budgets.close(shares.epoch)
             try:
                 for name in shares.laws:

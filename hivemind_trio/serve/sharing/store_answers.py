@@ -25,7 +25,7 @@ class StoreAnswers:
     """Questions to the store, which are given up in time.
 
     One that is given up costs more than a wait: what the store has granted is not used. So after one that was given up
-    the next ones are waited for twice as long, and then twice as long as the last one took.
+    the next ones are waited for twice as long. After each answer it is half the time, but twice what the answer took.
 
     Args:
         say_slow: Told how long an answer took, once it is longer than usual.
@@ -57,7 +57,7 @@ class StoreAnswers:
         raise StoreUnreachable(f"no answer in {trips * within_s:g} s")
 
     def _came(self, after_s: float) -> None:
-        self.within_s = min(MOST_S, max(LEAST_S, 2 * after_s))
+        self.within_s = min(MOST_S, max(LEAST_S, self.within_s / 2, 2 * after_s))
         if after_s > LEAST_S:
             if self.slow_s is None:
                 self._say_slow(after_s)

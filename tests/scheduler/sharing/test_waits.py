@@ -11,6 +11,7 @@ import pytest
 
 from bench.several import CAP, LOAD, SERVICE_S, TARGET_OPERATIONS, arrivals, ideal_waits, p95
 from hivemind_trio.scheduler.sharing.node_law import NodeLaw
+from hivemind_trio.scheduler.sharing.node_shares import NodeShares
 from hivemind_trio.scheduler.sharing.share_row import LeaseTerms, RowNotice, ShareAnswer
 from hivemind_trio.scheduler.sharing.shared_pool import SharedPool
 
@@ -200,6 +201,21 @@ def test_a_node_gives_back_what_another_one_waits_for_without_being_asked() -> N
     # Nobody waits any more, and nothing has been given back: its slots are its own.
     assert busy.told(served.notice("p", "poor"))
     assert busy.allowance(later, 4, 9) == 4
+
+
+def test_a_share_that_ends_by_time_falls_to_no_more_than_what_may_be_used_now() -> None:
+    pool = SharedPool(TERMS)
+    pool.life.begin("1")
+    shares, poor = NodeShares("rich", 1, TERMS), NodeLaw("poor", 1, 4, 2, 1_000, TERMS)
+    rich = shares.laws["p"] = NodeLaw("rich", 1, 4, 2, 1_000, TERMS)
+    for law, demand in [(poor, 0), (rich, 9)] * 3 + [(poor, 9)]:
+        law.answered(answer := pool.sync(law.request(0, 0, demand), 1_000, "1", ("rich", "poor")))
+    assert rich.told(answer.notice("p", "poor"))
+    usable = shares.usable(0, {"p": (0, 1)})
+    assert usable is not None
+    assert rich.share > rich.floor > usable.shares["p"]
+    assert usable.until_ns is not None
+    assert usable.then == usable.shares
 
 
 def test_slots_that_a_node_has_given_back_are_not_used_before_the_store_has_answered() -> None:

@@ -9,10 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hivemind_trio.model import Dimension
+from hivemind_trio.scheduler import DrawWindow
 from hivemind_trio.scheduler.sharing.store_life import StoreLife
+from hivemind_trio.scheduler.sharing.window_credits import WindowCredits
+from hivemind_trio.scheduler.sharing.window_draw import WindowKey
 from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowRing, WindowShape
 
-from .window_fleet import LEARNING_MS, WindowFleet
+from .window_fleet import LEARNING_MS, MS, WindowFleet
 
 pytestmark = pytest.mark.slow
 
@@ -81,6 +85,60 @@ def test_without_the_store_the_nodes_go_on_within_their_part_and_the_limit(seed:
     assert fleet.most() <= fleet.limit
     assert 0 < alone <= fleet.limit * fleet.local * 10_000 / fleet.window_ms + fleet.limit
     assert sum(ms > 40_000 for ms in fleet.granted_ms) > fleet.limit
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 1 << 30), st.integers(1, 5), st.integers(100, 1_500))
+def test_nodes_of_a_slow_store_go_on_within_their_part_and_the_limit(seed: int, size: int, slow_ms: int) -> None:
+    fleet = WindowFleet(Random(seed), size, loss=0.0, local=0.5)
+    fleet.at(0, fleet.arrivals)
+    fleet.play(10_000)
+    fleet.slow_ms = slow_ms
+    fleet.play(25_000)
+    assert fleet.most() <= fleet.limit
+    slow = sum(ms > 15_000 for ms in fleet.granted_ms)
+    assert slow >= 0.6 * fleet.limit * fleet.local * 10_000 / fleet.window_ms
+    # Nothing is taken from others that cannot be used: what counts is what was used.
+    assert sum(fleet.ring.drawn.values()) <= fleet.limit
+    fleet.slow_ms = 0
+    fleet.play(40_000)
+    assert fleet.most() <= fleet.limit * (1 + fleet.local)  # the first node that is heard again may find it all free
+    assert sum(ms > 30_000 for ms in fleet.granted_ms) > 0.7 * fleet.limit * 10_000 / fleet.window_ms
+
+
+def test_a_node_of_a_slow_store_takes_nothing_that_others_can_use() -> None:
+    key = WindowKey("p", None, Dimension.REQUESTS, 60_000 * MS)
+    node = WindowCredits(key, nodes=2, local=0.25, born_ns=0)
+    node.limit, now_ns = 60, 1_000 * MS
+    ring = WindowRing(WindowShape(60_000), LEARNING_MS)
+
+    def trip(takes_ms: int) -> DrawWindow:
+        nonlocal now_ns
+        node.fits_ns(1, now_ns)
+        draw = node.draw(1, (), now_ns)
+        assert draw is not None
+        ask = WindowAsk(
+            node="n", epoch=1, seq=draw.seq, run=draw.run, nodes=1, limit=60,
+            least=draw.least, want=draw.want, more=draw.more, back=draw.back, report=draw.report,
+        )  # fmt: skip
+        answer = ring.draw(ask, now_ns // MS, "r")
+        now_ns += takes_ms * MS
+        node.answered(answer, now_ns)
+        return draw
+
+    trip(10)
+    now_ns += 100 * MS
+    while not (late := trip(600)).want:
+        now_ns += 1_000 * MS
+    assert sum(ring.drawn.values()) == late.want == 1
+    now_ns += 1_000 * MS
+    assert (probe := trip(600)).want == 0
+    assert [amount for _, amount in probe.back] == [1]
+    assert sum(ring.drawn.values()) == 0
+    now_ns += 1_000 * MS
+    assert trip(10).want == 0
+    assert trip(10).want == 1  # at once after an answer in time
+    assert node.fits_ns(1, now_ns) == now_ns
 
 
 def test_most_of_the_limit_is_used_and_every_node_has_a_part() -> None:

@@ -54,6 +54,8 @@ class WindowFleet:
     load: float = 2.0
     """Calls that come, of the limit."""
     away: bool = False
+    slow_ms: int = 0
+    """Time that an answer takes on top."""
     run: int = 1
     now_ms: int = 0
     ring: WindowRing = attrs.field(init=False)
@@ -136,7 +138,7 @@ class WindowFleet:
             except FencedNode:
                 return
             if self.random.random() >= self.loss:
-                self.at(self.now_ms + self.random.choice([0, 1, 3]), lambda: back(answer))
+                self.at(self.now_ms + self.random.choice([0, 1, 3]) + self.slow_ms // 2, lambda: back(answer))
 
         def back(answer: WindowAnswer) -> None:
             if node.alive and not over[0] and not node.cut:
@@ -149,10 +151,10 @@ class WindowFleet:
                 self.post(number, WindowUnanswered(draw.window, draw.seq))
 
         if self.random.random() >= self.loss:
-            self.at(self.now_ms + self.random.choice([0, 1, 1, 3, 20]), arrive)
+            self.at(self.now_ms + self.random.choice([0, 1, 1, 3, 20]) + self.slow_ms // 2, arrive)
         if self.random.random() < self.loss:
             self.at(self.now_ms + self.random.choice([5, 50, 700]), arrive)  # doubled, or very late
-        self.at(self.now_ms + DEADLINE_MS, give_up)
+        self.at(self.now_ms + DEADLINE_MS + self.slow_ms, give_up)
 
     def arrivals(self) -> None:
         number = self.hot if self.random.random() < 0.5 else self.random.randrange(self.size)

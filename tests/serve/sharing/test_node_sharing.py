@@ -14,7 +14,8 @@ import trio
 from trio.testing import MockClock
 
 from bench.several import CAP, Arrival, arrivals
-from hivemind_trio.policy import AimdSettings, Program
+from hivemind_trio.model import Dimension
+from hivemind_trio.policy import AimdSettings, LimitGroupSettings, Program, RateLimitSettings
 from hivemind_trio.runtime import Engine
 from hivemind_trio.runtime.ticket import Ticket
 from hivemind_trio.scheduler import AttemptResult
@@ -47,6 +48,8 @@ class Nodes:
     lessons: Counter[str] = attrs.field(factory=Counter)
     looks: int = 0
     """Times that a node has looked at its shares."""
+    began_s: list[float] = attrs.field(factory=list)
+    """When calls began."""
 
     async def serve(self, node: int, calls: int, hold_s: float = 0.001) -> None:
         """Serve calls one after the other."""
@@ -61,6 +64,7 @@ class Nodes:
                     return SUCCEEDED
 
                 await ticket.granted()
+                self.began_s.append(trio.current_time())
                 ticket.start(attempt)
                 await trio.sleep(2 * hold_s)
 
@@ -243,10 +247,11 @@ async def test_every_step_is_a_lesson_where_the_limit_is_learned(
 
 @attrs.define(eq=False)
 class SlowFleet:
-    """A store behind a long way."""
+    """A store behind a long way, or behind none that leads there."""
 
     _store: MemoryFleet
     trip_s: float
+    """Infinite: there is no answer."""
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[object]]:
         inner = getattr(self._store, name)
@@ -260,33 +265,38 @@ class SlowFleet:
         return asked
 
 
+@asynccontextmanager
+async def far_nodes(of: Program, told: SharingTold) -> AsyncIterator[tuple[Nodes, SlowFleet]]:
+    """Two engines within the context that share a store, which is near at first."""
+    of = attrs.evolve(of, server=attrs.evolve(of.server, nodes=2))
+    store = MemoryFleet(lease_terms(of.store), lambda: round(trio.current_time() * 1_000) + 1, is_first=True)
+    far, one = SlowFleet(store, 0.02), Nodes([], store)
+    async with AsyncExitStack() as stack:
+        for number in range(2):
+            one.engines.append(engine := await stack.enter_async_context(running(of)))
+            slots = SharedSlots(pools=cast(FleetStore, far), node=f"n{number}", told=told)
+            shares = await stack.enter_async_context(sharing(engine, slots))
+            assert shares is not None
+            one.sharing.append(shares)
+        yield one, far
+
+
 @pytest.mark.parametrize(("trip_s", "says"), [(0.2, 0), (0.4, 1), (1.5, 1)])
 async def test_a_store_that_is_slow_grants_slots_as_slowly_and_is_said_to_be(
     autojump_clock: MockClock, trip_s: float, says: int
 ) -> None:
-    of = program(providers=[provider("p", limit=2)])
-    of = attrs.evolve(of, server=attrs.evolve(of.server, nodes=2))
-    store = MemoryFleet(lease_terms(of.store), lambda: round(trio.current_time() * 1_000) + 1, is_first=True)
     slow, away = list[float](), list[str]()
     told = SharingTold(
         joined=ignore, away=away.append, slow=slow.append, fenced=ignore, learns=ignore, learned=ignore
     )  # fmt: skip
-    async with AsyncExitStack() as stack:
-        far = cast(FleetStore, SlowFleet(store, trip_s))
-        one = Nodes([], store)
-        for number in range(2):
-            one.engines.append(engine := await stack.enter_async_context(running(of)))
-            shares = await stack.enter_async_context(
-                sharing(engine, SharedSlots(pools=far, node=f"n{number}", told=told))
-            )
-            assert shares is not None
-            one.sharing.append(shares)
+    async with far_nodes(program(providers=[provider("p", limit=2)]), told) as (one, far):
+        far.trip_s = trip_s
         with trio.fail_after(200):
             async with trio.open_nursery() as nursery:
                 for node in (0, 1):
                     for _ in range(3):
                         nursery.start_soon(one.serve, node, 4, 0.2)
-        assert store.model.pools["p"].rows.keys() == {"n0", "n1"}
+        assert one.store.model.pools["p"].rows.keys() == {"n0", "n1"}
         assert len(slow) == 2 * says
         assert slow == pytest.approx([trip_s] * len(slow))
         known = await one.sharing[0].look()
@@ -294,6 +304,51 @@ async def test_a_store_that_is_slow_grants_slots_as_slowly_and_is_said_to_be(
         if says:
             assert away[0].startswith("no answer in ")
             assert known.away_s is None
+
+
+@pytest.mark.parametrize("window_s", [1, 10, 60])
+@pytest.mark.parametrize("trip_s", [0.2, 0.6, 1.5])
+async def test_a_store_that_is_slow_stops_no_calls_of_a_declared_limit_and_lets_none_exceed_it(
+    autojump_clock: MockClock, trip_s: float, window_s: int
+) -> None:
+    quota = RateLimitSettings(dimension=Dimension.REQUESTS, amount=24, window_ns=window_s * 10**9)
+    block = LimitGroupSettings(glob=None, concurrency=None, quotas=(quota,))
+    of = program(providers=[attrs.evolve(provider("p", limit=8), groups=(block,))])
+    told = SharingTold(joined=ignore, away=ignore, slow=ignore, fenced=ignore, learns=ignore, learned=ignore)
+    async with far_nodes(of, told) as (one, far):
+        with trio.move_on_after(6 * window_s + 10):
+            async with trio.open_nursery() as nursery:
+                for node in (0, 1):
+                    for _ in range(2):
+                        nursery.start_soon(one.serve, node, 10_000, window_s / 50)
+                await trio.sleep(window_s + 5)
+                far.trip_s, slow_s = trip_s, trio.current_time() + 5
+    last = one.began_s[-1]
+    part = sum(at_s > last - 2 * window_s for at_s in one.began_s if at_s > slow_s)
+    assert part >= 2 * 24 * of.store.local * 0.4
+    for first, at_s in enumerate(one.began_s):
+        assert sum(at_s <= other < at_s + window_s for other in one.began_s[first : first + 100]) <= 24
+
+
+async def test_an_operator_waits_for_a_silent_store_for_a_moment_and_not_at_all_once_it_is_known(
+    autojump_clock: MockClock,
+) -> None:
+    told = SharingTold(joined=ignore, away=ignore, slow=ignore, fenced=ignore, learns=ignore, learned=ignore)
+    of = program(providers=[provider(f"p{number}", limit=8) for number in range(5)])
+    async with far_nodes(of, told) as (one, far):
+        await trio.sleep(10)
+        far.trip_s = float("inf")
+        asked_s = trio.current_time()
+        known = await one.sharing[0].look()
+        assert trio.current_time() - asked_s == pytest.approx(0.5)
+        assert len(known.nodes) == 2
+        await trio.sleep(30)
+        asked_s = trio.current_time()
+        known = await one.sharing[0].look()
+        assert trio.current_time() == asked_s
+        assert known.away_s == pytest.approx(30, abs=3)
+        await one.sharing[0].leave()
+        assert trio.current_time() - asked_s == pytest.approx(2.0)
 
 
 async def test_a_store_is_waited_for_longer_after_each_answer_that_did_not_come(autojump_clock: MockClock) -> None:
@@ -314,8 +369,9 @@ async def test_a_store_is_waited_for_longer_after_each_answer_that_did_not_come(
         assert trio.current_time() - asked_s == pytest.approx(within_s)
     assert await ask(1.5) == (2.0, 1.5)
     assert await ask(0.6) == (1.2, 0.6)
-    assert await ask(0.2) == (0.4, 0.2)  # not long enough to be said again
+    assert await ask(0.2) == (0.6, 0.2)  # not long enough to be said again
     assert await ask(0.3) == (0.6, 0.3)
+    assert await ask(0.1) == (0.3, None)  # the next may take long again
     assert await ask(0.1) == (0.25, None)
     assert await ask(0.9, 4) == (0.25, None)  # of several trips
     assert slow == [pytest.approx(1.5)]
