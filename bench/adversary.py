@@ -14,6 +14,7 @@ patience; the others are counted and left out.
     python -m bench.adversary --only 123 --way ours         one drawing
     python -m bench.adversary --trace 123                   event log of the scheduler on one drawing or scenario
     python -m bench.adversary --search 600                  hill-climb towards the worst ratio
+    python -m bench.adversary --chance 4 --drawings 400     how often `ours` beats itself by more than 10 %
     python -m bench.adversary --sockets storm-15,gpu        real time, through the real proxy
 
 An interrupt keeps what is done. The digest is of all that was decided: equal digests, equal decisions.
@@ -143,6 +144,60 @@ def _results(drawing: Drawing, ways: Sequence[Way], order_ns: int) -> dict[Way, 
 
 def _one(task: tuple[str, tuple[Way, ...]]) -> Outcome:
     return outcome(*task)
+
+
+@final
+@attrs.frozen
+class Repeated:
+    """The makespans of several runs of one drawing that differ in the times on the network alone."""
+
+    held_out: bool
+    makespans_ns: tuple[float, ...]
+    """Infinite if an agent died; the first is that of the tables."""
+
+    def beaten(self, runs: int) -> bool:
+        """Return True if the best of so many further runs is a better one, as a simpler way would be."""
+        return self.makespans_ns[0] > BETTER * min(self.makespans_ns[1 : runs + 1])
+
+
+def repeated(task: tuple[str, int]) -> Repeated | None:
+    """Run a drawing, and so many times more; None if it is not feasible."""
+    text, runs = task
+    drawing = named(text)
+    order = hint_free(drawing, ORDER_MAX_NS)
+    if not order.finished or order.waited_ns > drawing.patience_ns:
+        return None
+    makespans_ns = []
+    for number in range(runs + 1):
+        world = World(drawing, Way.OURS, undeclared(drawing), road_number=number)
+        result = world.run(10 * order.makespan_ns + 600 * SECOND_NS)
+        makespans_ns.append(math.inf if result.dead else float(result.makespan_ns))
+    return Repeated(held_out(drawing.seed, values_of(text)), tuple(makespans_ns))
+
+
+def chance_table(names: Sequence[str], runs: int, jobs: int) -> Table:
+    """Say how often a further run of `ours` counts as better by chance, and the best of several does."""
+    tasks = [(name, runs) for name in names]
+    with multiprocessing.get_context("spawn").Pool(jobs, _deaf) as pool:
+        found = [one for one in pool.imap(repeated, tasks, chunksize=2) if one is not None]
+    rows, figures = [], []
+    for name, is_held_out in (("tuning", False), ("hold-out", True)):
+        some = [one for one in found if one.held_out is is_held_out]
+        if not some:
+            continue
+        shares = [sum(one.beaten(count) for one in some) / len(some) for count in (1, runs)]
+        rows.append([name, str(len(some)), *(f"{share:.1%}" for share in shares)])
+        figures.append({"part": name, "drawings": len(some), "one": shares[0], "best": shares[1]})
+    return Table(
+        title="Chance",
+        notes=[
+            f"`ours` against further runs of itself, which differ in the times on the network alone: the share of the "
+            f"feasible drawings in which another run, and the best of {runs}, is faster by more than 10 %."
+        ],
+        head=["part", "feasible drawings", "another run", f"the best of {runs}"],
+        rows=rows,
+        figures=figures,
+    )
 
 
 def _deaf() -> None:
@@ -602,6 +657,9 @@ def main(arguments: list[str] | None = None) -> int:
         names = list(NAMED) if given.sockets == "all" else given.sockets.split(",")
         found: list[Outcome] = []
         tables = [sockets_table(names, ways, given.jobs)]
+    elif given.chance is not None:
+        found = []
+        tables = [chance_table(_names(given), given.chance, given.jobs)]
     elif given.search is not None:
         found = search(given.search, given.seed, lambda line: print(line, file=sys.stderr, flush=True))
         tables = [rows_table(found[: given.worst], [*SIMPLER, Way.OURS], "The worst that the search found")]
@@ -618,8 +676,8 @@ def main(arguments: list[str] | None = None) -> int:
                 if rows is not None:
                     print(json.dumps(_figures_of(one)), file=rows, flush=True)
         tables = [rows_table(found, ways, "One drawing")] if given.only else report(found, ways, given.worst)
-    made = provenance(drawings=len(found), seed=given.seed, digest=digest(found))
-    print(write(tables, made, title=f"Adversary: {len(found)} drawings", md=given.md, data=given.json), end="")
+    made = provenance(drawings=given.drawings if given.chance else len(found), seed=given.seed, digest=digest(found))
+    print(write(tables, made, title=f"Adversary: {made['drawings']} drawings", md=given.md, data=given.json), end="")
     if given.svg is not None:
         given.svg.mkdir(parents=True, exist_ok=True)
         own = next((way for way in OWN if way in ways), ways[0])
@@ -651,6 +709,7 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--sockets", metavar="NAMES", help="scenarios by name, in real time through the real proxy")
     parser.add_argument("--trace", metavar="DRAWING", help="event log of one drawing or scenario")
     parser.add_argument("--search", type=float, metavar="SECONDS", help="look for the worst that long")
+    parser.add_argument("--chance", type=int, metavar="RUNS", help="hold `ours` against so many further runs of itself")
     parser.add_argument("--holdout", choices=("only", "without", "both"), default="both")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--rows", type=Path, metavar="FILE", help="one line of JSON for each drawing, as it is done")

@@ -423,6 +423,8 @@ class World:
     """Gets a line for everything that happens."""
     observe: Callable[[int, Event, Sequence[Command]], None] | None = None
     """Called after each event of the scheduler's, as a journal is."""
+    road_number: int = 0
+    """Other times on the way to the provider, everything else the same."""
     provider: Provider = attrs.field(init=False)
     loop: Loop = attrs.field(init=False)
     road: Road = attrs.field(init=False)
@@ -447,7 +449,8 @@ class World:
 
     def __attrs_post_init__(self) -> None:
         self.provider = Provider(self.drawing.traits, self.drawing.seed)
-        self.loop = Loop(self.provider, Random(f"{self.drawing.seed}/road"))
+        number = f"/{self.road_number}" if self.road_number else ""
+        self.loop = Loop(self.provider, Random(f"{self.drawing.seed}/road{number}"))
         client = CLIENTS["claude-code" if self.way is Way.CODE else "anthropic-sdk"]
         patience_ns = self.drawing.patience_ns
         client = attrs.evolve(client, broken_retries=BROKEN_RETRIES, silence_ns=patience_ns, known_ns=patience_ns)

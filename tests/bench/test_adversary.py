@@ -36,6 +36,21 @@ def test_a_parameter_drawn_anew_makes_another_drawing() -> None:
     assert found[0] != found[1]
 
 
+def test_chance_is_held_against_the_run_of_the_tables() -> None:
+    found = adversary.repeated(("3", 2))
+
+    assert found is not None
+    assert found.makespans_ns[0] == adversary.outcome("3", [Way.OURS]).results[Way.OURS].makespan_ns
+    assert len(set(found.makespans_ns)) == 3, "the others have met other times on the network"
+
+
+@pytest.mark.parametrize(("makespans", "one", "best"), [((110, 100, 99), False, True), ((111, 100, 120), True, True)])
+def test_a_further_run_is_better_as_a_simpler_way_is(makespans: tuple[int, ...], one: bool, best: bool) -> None:
+    found = adversary.Repeated(False, makespans)
+
+    assert (found.beaten(1), found.beaten(2)) == (one, best)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["rpm-50", "rolling-60", "bucket-4", "cap-10", "1201"])
 def test_nothing_beats_the_bound(name: str) -> None:
