@@ -786,7 +786,7 @@ class _Talk:
     attempt: Attempt | None = None
     end: End | None = None
     alarm: list[Any] | None = None
-    """It is sent away, or its client leaves."""
+    """Alarm that sends the call away, or at which its client leaves."""
     voice: list[Any] | None = None
     """Its client gets a 200 or a keep-alive event."""
     heard_ns: int = 0
@@ -1001,13 +1001,13 @@ class Ours:
     # ---- the client's side ----
 
     def _wait(self, call_id: CallId, talk: _Talk) -> None:
-        """It is kept alive while it waits, and sent away after a time."""
+        """Start the keep-alive events of a call that waits, and the alarm that sends it away."""
         loop = self.world.loop
         talk.alarm = loop.at(talk.gives_up_ns, self._tired, call_id)
         talk.voice = loop.at(talk.speaks_ns, self._speak, call_id)
 
     def _hush(self, talk: _Talk) -> None:
-        """Nobody waits any more, or not for now."""
+        """Stop the alarms of a call that waits no more, or not for now."""
         self.world.loop.forget(talk.alarm)
         self.world.loop.forget(talk.voice)
         talk.alarm = talk.voice = None

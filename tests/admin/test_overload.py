@@ -1,4 +1,4 @@
-"""What the status of a proxy asks an operator to see to: overload, and a policy on disk that is not in force."""
+"""Notices of a proxy's status to its operator: overload, and a policy on disk that is not in force."""
 
 from __future__ import annotations
 

@@ -384,7 +384,7 @@ class Proxied:
         talk.alarm = self.agenda.at(max(now_ns, patient_ns), self._tired, call_id, patient_ns < talk.gives_up_ns)
 
     def _hush(self, talk: _Talk) -> None:
-        """Nobody waits any more, or not for now."""
+        """Stop the alarm of a call that waits no more, or not for now."""
         if talk.alarm is not None:
             self.agenda.forget(talk.alarm)
             talk.alarm = None

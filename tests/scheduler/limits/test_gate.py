@@ -603,7 +603,7 @@ def test_ends_are_old_news_once_the_gate_was_open() -> None:
 
 
 def doubted(said_s: int = 60) -> Hold:
-    """Of three calls in flight at a refusal one has ended, and the one that went in its place was accepted."""
+    """Return a gate of which one of three calls in flight has ended, and the one in its place was accepted."""
     hold = Hold(3, said_s=said_s)
     hold.end(1)
     hold.accept()
@@ -666,7 +666,7 @@ def test_a_test_that_was_granted_before_the_latest_refusal_ends_no_hold() -> Non
 
 
 def test_tests_that_are_refused_become_rare() -> None:
-    """Where the provider gives back what was set aside, its word is true though calls are accepted meanwhile."""
+    """A word stays true though calls are accepted meanwhile, if ended calls give back what was set aside."""
     hold, gaps = Hold(40, said_s=1_000), []
     for number in range(1, 9):
         hold.end(number)

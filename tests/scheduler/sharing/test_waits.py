@@ -198,7 +198,7 @@ def test_a_node_gives_back_what_another_one_waits_for_without_being_asked() -> N
     assert not busy.is_due(later, 4, 9)
     assert busy.is_due(later, 3, 8)
     served = attrs.evolve(told[1], rows=told[1].rows | {"poor": attrs.evolve(told[1].rows["poor"], seq=9, demand=0)})
-    # Nobody waits any more, and nothing has been given back: its slots are its own.
+    # No call waits any more, and nothing has been given back: the slots stay with the node.
     assert busy.told(served.notice("p", "poor"))
     assert busy.allowance(later, 4, 9) == 4
 
