@@ -203,7 +203,12 @@ REJECTIONS: Final[Mapping[Reason, Rejection]] = {
         proxy="the request target is not a path, and this is no forward proxy; request a path, such as `/v1/messages`",
     ),
     Reason.HEADER_TOO_LARGE: _row(431, _FINAL, "the request's head is too large (`server {{ max-header }}`)"),
-    Reason.METHOD_REJECTED: _row(405, _FINAL, "method {method} is not forwarded"),
+    Reason.METHOD_REJECTED: _row(
+        405,
+        _FINAL,
+        "method {method} is not forwarded",
+        health="`{path}` of the proxy takes GET and HEAD, not {method}",
+    ),
     Reason.UPGRADE_REJECTED: _row(
         426, _FINAL, "WebSockets are not supported; use HTTP (Codex falls back to HTTP by itself)"
     ),

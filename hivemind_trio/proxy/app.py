@@ -31,6 +31,7 @@ from .stepped_work import StepQueue
 READY: Final = "/readyz"
 HEALTH: Final = ("/healthz", READY)
 """Probes of orchestrators: answered here and not recorded."""
+HEALTH_METHODS: Final = ("GET", "HEAD")
 
 TOOLS: Final = b"/mcp"
 """Path of the agents' tools."""
@@ -117,7 +118,7 @@ class Door:
         return f"{self._boot}-{self._calls}"
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] in HEALTH and scope["method"] in ("GET", "HEAD"):
+        if scope["path"] in HEALTH:
             await self._say_health(scope, send)
             return
         if self.tools is not None and scope["path"].endswith("/mcp"):
@@ -183,18 +184,24 @@ class Door:
 
     async def _say_health(self, scope: Scope, send: Send) -> None:
         """Answer an orchestrator's probe: whether the process serves, or whether it takes new calls."""
+        method, path = scope["method"], scope["path"]
         why = guard.refused(RequestHead.of(scope), self.current().program.server)
+        if why is None and method not in HEALTH_METHODS:
+            words = rejection_text(Reason.METHOD_REJECTED, "health", method=method, path=path)
+            why = Reason.METHOD_REJECTED, words
         if why is not None:
             answer = refusal(None, *why)
             status, body = answer.status, answer.body
-        elif scope["path"] == READY and self._engine.draining:
+        elif path == READY and self._engine.draining:
             status, body = 503, b'{"status":"draining"}'
         else:
             status, body = 200, b'{"status":"ok"}'
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         headers.append((b"cache-control", b"no-store"))
+        if status == 405:
+            headers.append((b"allow", b", ".join(one.encode() for one in HEALTH_METHODS)))
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body if scope["method"] == "GET" else b""})
+        await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
 
     async def _refuse_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # websocket.connect

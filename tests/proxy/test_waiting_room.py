@@ -388,6 +388,20 @@ async def test_a_probe_is_answered_here(path: bytes, method: str, autojump_clock
     assert agent.answer == (b'{"status":"ok"}' if method == "GET" else b"")
 
 
+@pytest.mark.parametrize("path", [b"/healthz", b"/readyz"])
+@pytest.mark.parametrize("method", ["PUT", "POST", "DELETE", "OPTIONS", "TRACE"])
+async def test_a_probe_by_another_method_is_told_which_are_served(
+    path: bytes, method: str, autojump_clock: object
+) -> None:
+    async with house(ONE_SLOT) as opened:
+        agent = await opened.ask(method=method, target=path, headers=[(b"host", b"10.0.0.7:8787")])
+
+        assert opened.provider.requests == []
+        assert opened.records == []
+    assert (agent.status, agent.header(b"allow")) == (405, b"GET, HEAD")
+    assert method in agent.error["error"]["message"]
+
+
 async def test_a_proxy_that_drains_is_alive_and_not_ready(autojump_clock: object) -> None:
     async with house(ONE_SLOT) as opened:
         opened.engine.drain()
