@@ -44,3 +44,14 @@ async def test_a_call_goes_where_the_table_says(api: str, base: str, asked: str,
     parts = urlsplit(base)
     assert request.url == f"{parts.scheme}://{parts.netloc}".lower()
     assert request.target == sent.encode()
+
+
+@pytest.mark.parametrize("base", ["https://api.example.com", "https://api.example.com/v1"])
+async def test_a_version_that_stands_twice_is_told_and_not_forwarded(base: str) -> None:
+    policy = f'provider one {{ api anthropic; base "{base}"; key env(KEY) }}'
+    async with house(compiled(policy), secrets={env("KEY"): "k"}) as opened:
+        agent = await opened.ask(Agent(target=b"/v1/v1/messages", body=(BODY,)))
+
+        assert opened.provider.requests == []
+    assert agent.status == 404
+    assert "take `/v1` off the base URL" in agent.error["error"]["message"]

@@ -221,6 +221,18 @@ def test_a_path_may_show_what_is_wrong_with_a_base_url(path: str, words: str) ->
 
     assert words in hint
     assert bool(hint) is bool(words)
+
+
+@pytest.mark.parametrize("path", ["/v1/v1/messages", "/v1//v1", "/v1/v1/v1/messages", "/v1beta/v1beta/models/g:go"])
+def test_the_same_version_twice_is_wrong_behind_any_provider(path: str) -> None:
+    hint = base_url_hint(path, ["https://api.example.com"])
+
+    assert hint
+    assert hint == base_url_hint(path, ["https://api.example.com", "https://other.example.com/api/v1"])
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "//messages", "/v1/v1beta/models/g:generateContent", "/v1/v10"])
+def test_behind_a_provider_with_a_version_paths_with_another_or_none_may_be_right(path: str) -> None:
     assert not base_url_hint(path, ["https://api.example.com", "https://other.example.com/api/v1"])
 
 

@@ -78,12 +78,14 @@ def base_url_hint(path: str, bases: Iterable[str]) -> str:
     """Return what is wrong with a client's base URL where its path shows it; empty: nothing is.
 
     Args:
-        bases: Where the providers are: behind one that has a version, a path without one is right.
+        bases: Where the providers are: behind one that has a version, a path without one is right, and one with
+            another version may be. The same version twice is right nowhere.
     """
     bare = _bare(path)
-    if any(map(has_version, bases)):
+    twice = _TWICE.match(bare)
+    if not (twice and twice[1].endswith(twice[2])) and any(map(has_version, bases)):
         return ""
-    if twice := _TWICE.match(bare):
+    if twice:
         return f"the client adds `{twice[2]}` to its base URL: take `{twice[1]}` off the base URL"
     if _BARE_CALL.fullmatch(bare):
         return "the client adds no `/v1`: end its base URL with `/v1`"
