@@ -562,6 +562,7 @@ class StateWriteFailed:
 
     name: ClassVar = "state_write_failed"
     level: ClassVar[Level] = "error"
+    file: str | None
     error: str
 
 
@@ -572,6 +573,7 @@ class StateWriteRecovered:
 
     name: ClassVar = "state_write_recovered"
     level: ClassVar[Level] = "info"
+    file: str | None
 
 
 @final

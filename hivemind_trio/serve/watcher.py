@@ -132,6 +132,7 @@ class Watcher:
     disk_troubles: dict[str, str] = attrs.field(init=False, factory=dict)
     """`state`, `journal` or `jobs` -> why it cannot be written now."""
     _circuits: dict[str, Circuit] = attrs.field(init=False, factory=dict)
+    _state_file: str | None = attrs.field(init=False, default=None)
     _journal: Journal | None = attrs.field(init=False, default=None)
 
     def say_start(self, house: Serving, loaded: Loaded, found: list[Found]) -> None:
@@ -150,7 +151,7 @@ class Watcher:
 
     def say_state(self, state: SqliteStore) -> None:
         """Log what an earlier process left."""
-        restored = state.restored
+        self._state_file, restored = state.path, state.restored
         if state.set_aside:
             self._log.emit(StateDamaged(file=state.path, moved_to=state.set_aside))
         accounts, hints = len(restored.spends), len(restored.learned)
@@ -215,7 +216,8 @@ class Watcher:
     def state_trouble(self, why: str) -> None:
         """Log that the state cannot be written, or can be again."""
         self._troubled("state", why)
-        self._log.emit(StateWriteFailed(error=why) if why else StateWriteRecovered())
+        file = self._state_file
+        self._log.emit(StateWriteFailed(file=file, error=why) if why else StateWriteRecovered(file=file))
 
     def jobs_trouble(self, why: str) -> None:
         """Log that jobs of agents cannot be kept, or can be again."""

@@ -117,12 +117,13 @@ async def test_a_full_disk_holds_calls_with_a_budget_only_and_says_so(
         assert free.status_code == 200
         failed = await proxy.says("state_write_failed")
         assert re.search("No space left|disk is full", failed["error"])  # the system's word, or SQLite's
+        assert failed["file"].endswith("state.db")
         assert (await proxy.says("journal_write_failed"))["file"].endswith("journal.db")
 
         filler.unlink()
 
         await asked_until(proxy.url, lambda answer: answer.status_code == 200, **{"x-metered": "yes"})
-        await proxy.says("state_write_recovered")
+        assert (await proxy.says("state_write_recovered"))["file"] == failed["file"]
         await proxy.says("journal_write_recovered")
         proxy.signal(signal.SIGTERM)
         assert await proxy.ended() == 0
