@@ -15,6 +15,7 @@ from hivemind_trio.policy.schema import DECLARATIONS, Declaration, Naming, Setti
 from hivemind_trio.policy.source.edits import Edit, addition, deletion, insertion
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.ast import Block, CallValue, Item, Name, Quantity, Rate, String, Value
+from hivemind_trio.policy.syntax.foreign.blocks import no_variable
 
 Text = Callable[[Span], str]
 """The text of a span."""
@@ -478,6 +479,9 @@ def other_declaration(item: Item, source: str) -> Instead | None:
         return Instead(item.span if meant == "hmp" else item.head.span, f"write `{put}`", put)
     if (limit := _as_limit(item, source)) is not None and word.lower() in RATES:
         return Instead(item.head.span, f"it belongs in a provider: `provider NAME {{ limits {{ {limit} }} }}`", None)
+    if word == "variable" and len(item.args) == 1 and isinstance(item.args[0], String):
+        fix = Fix((deletion(source, item.span),), is_safe=False)
+        return Instead(item.span, no_variable(item.args[0].value), None, fix)
     if word == "model_list":
         put = "provider openai { key env(OPENAI_API_KEY) }"
         return Instead(item.head.span, f"declare each provider, such as `{put}`: it serves all its models", None)

@@ -37,7 +37,7 @@ from hivemind_trio.policy.syntax.ast import (
 from .dates import as_date, is_some_day
 from .globs import is_glob
 from .list_prices import BUILT_IN_PRICES
-from .meant import NO, YES, field_meant, method_meant
+from .meant import NO, YES, field_meant, let_meant, method_meant
 from .units import UnitError, as_clock, clock_minutes, count, duration_ns, money_microusd, ratio, share
 from .values import declared_as
 
@@ -498,12 +498,21 @@ class Typer:
             return self._items(self.lets[expr.text])
         if isinstance(expr, ListValue):
             return [inner for item in expr.items for inner in self._items(item)]
+        self._check_prefix(expr)
         return [expr]
+
+    def _check_prefix(self, expr: Expr) -> None:
+        """Report `local.NAME` for the name of a `let`."""
+        if isinstance(expr, Name) and (name := let_meant(expr.text, self.lets)) is not None:
+            self.used.add(("let", name))
+            self._write(f"`{expr.text}` is not a value", expr, name)
+            raise _Wrong
 
     def _literal(self, field: Field, expr: Expr) -> str | int | float:
         if isinstance(expr, Name) and expr.text in self.lets and expr.text not in field.choices:
             self.used.add(("let", expr.text))
             return self._literal(field, self.lets[expr.text])
+        self._check_prefix(expr)
         try:
             return self._plain(field, expr)
         except UnitError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from fractions import Fraction
 from typing import Final
 
@@ -84,6 +85,12 @@ def variable(text: str) -> str | None:
     return None if found is None else f"env({found[1]})"
 
 
+def let_meant(word: str, lets: Container[str]) -> str | None:
+    """Return the `let` that `local.NAME` and `var.NAME` mean; None if there is none of that name."""
+    family, _, name = word.partition(".")
+    return name if family in ("local", "locals", "let", "var") and name in lets else None
+
+
 def called_variable(value: CallValue) -> str | None:
     """Return `env(NAME)` for `os.getenv("NAME")` and the like; None if it is something else."""
     first = value.args[0] if value.args else None
@@ -103,6 +110,8 @@ def subscripted_variable(word: Name, key: Value) -> str | None:
 def meant(value: Value, slot: Slot) -> str | None:
     """Return the value that another one means where a slot wants one; None if it means none."""
     match value:
+        case Name(text=word) if slot.type in (Type.URL, Type.STORE_URL) and re.fullmatch(r"var\.[A-Za-z_]\w*", word):
+            return f"env({word.removeprefix('var.').upper()})"
         case Name(text=word) if slot.type in (Type.URL, Type.STORE_URL) and "." in word:
             return f'"{"https" if slot.type is Type.URL else "redis"}://{word}"'
         case Name(text=word) if slot.type in TEXTS:

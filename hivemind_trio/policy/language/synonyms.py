@@ -138,6 +138,8 @@ def instead_of(item: Item, settings: Mapping[str, Setting], owner: str, text: Ca
         return known
     if "listen" in settings and (known := _listening(item)) is not None:
         return known
+    if word == "limit_conn" and (known := _connections(item, owner, settings)) is not None:
+        return known
     meant = _OF_OWNER.get((owner, word), _SYNONYMS.get(word.lower()))
     if meant is None or meant not in settings:
         return None
@@ -161,6 +163,16 @@ def _listening(item: Item) -> Instead | None:
         case _:
             return None
     return Instead(item.span, f"write `{put}`", put)
+
+
+def _connections(item: Item, owner: str, settings: Mapping[str, Setting]) -> Instead | None:
+    """Return the setting for `limit_conn ZONE 10`, as nginx has it."""
+    setting = _OF_OWNER.get((owner, "concurrency"), "concurrency")
+    match item.args:
+        case (Name(), Quantity(text=number)) if number.isdecimal() and setting in settings:
+            put = f"{setting} {number}"
+            return Instead(item.span, f"write `{put}`", put)
+    return None
 
 
 def _allowance(item: Item, text: Callable[[Span], str]) -> Instead | None:
@@ -235,6 +247,8 @@ def in_words(
         options: Options of the setting; None: `slot` is that of an option.
     """
     found = _amount_in_words(values, slot, text) or _bounds_in_words(values, slot)
+    if found is None and options is not None and "every" in options:
+        found = _count_in_time(values, slot)
     if found is None and options is not None:
         found = _list_in_words(values, slot, text, options)
     if found is None:
@@ -270,6 +284,18 @@ def _run_together(first: str, second: str, slot: Slot) -> str | None:
     power, slash, window = second.partition("/")
     if slot.type in _COUNTED and first[-1] in "eE" and first[:-1].isdecimal() and power.isdecimal() and len(power) < 3:
         return f"{int(first[:-1]) * 10 ** int(power)}{slash}{window}"
+    return None
+
+
+_EVERY: Final = {"s": "1s", "min": "1m", "hour": "1h", "day": "1d"}
+"""Window of a rate -> the duration."""
+
+
+def _count_in_time(values: Sequence[Value], slot: Slot) -> tuple[Value, str] | None:
+    """Return the last of the words of `1/30s`, and `1 every 30s`."""
+    match values:
+        case (Rate(amount=amount, per=per) as rate, *_) if slot.type is Type.COUNT:
+            return rate, f"{amount.text} every {_EVERY.get(per.text, per.text)}"
     return None
 
 

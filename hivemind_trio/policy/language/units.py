@@ -262,6 +262,22 @@ def window_of(word: str, *, of_budget: bool = False) -> str | None:
     return meant if meant in windows else None
 
 
+def nearest_count(text: str) -> str | None:
+    """Return the whole number next to a count that is none, and at least 1; None if it is whole, or no count."""
+    found = QUANTITY.fullmatch(text)
+    if found is None or found[1] or found[3] not in COUNTS or len(text) > LETTERS_MAX:
+        return None
+    value = Fraction(found[2].replace("_", "")) * COUNTS[found[3]]
+    return None if value.denominator == 1 else str(max(1, int(value + Fraction(1, 2))))
+
+
+def clock_duration(text: str) -> str:
+    """Return the duration of minutes and seconds: `1:30` is `1m30s`."""
+    minutes, _, seconds = text.partition(":")
+    parts = f"{int(minutes)}m" if int(minutes) else "", f"{int(seconds)}s" if int(seconds) else ""
+    return "".join(parts) or "0s"
+
+
 def with_unit(number: str, unit: str, type_: Type) -> str | None:
     """Return a number and the word behind it as one amount: `30` and `sec` are `30s`; None if it is no unit."""
     known, slips = _UNITS.get(type_, ({}, {}))

@@ -29,6 +29,7 @@ from .meant import (
     NO,
     abbreviated_rate,
     called_variable,
+    let_meant,
     meant,
     plain_rate,
     status_class,
@@ -43,11 +44,13 @@ from .units import (
     MONTH,
     UnitError,
     as_clock,
+    clock_duration,
     clock_minutes,
     count,
     duration_ns,
     money_microusd,
     multiple,
+    nearest_count,
     price_per,
     ratio,
     size_bytes,
@@ -146,6 +149,12 @@ class Reader:
         if isinstance(value, Name) and value.text in self.lets and slot.type not in (Type.REF, Type.REFS):
             self.used.add(("let", value.text))
             value = self.lets[value.text]
+        if isinstance(value, Name) and (name := let_meant(value.text, self.lets)) is not None:
+            self.used.add(("let", name))
+            self.report.add(
+                "HM201", f"`{value.text}` is not a value", value.span, help=f"write `{name}`", replacement=name
+            )
+            raise Unreadable
         if isinstance(value, CallValue) and slot.type not in (Type.SECRET, Type.SECRETS, Type.URL, Type.STORE_URL):
             raise self._misplaced_call(value, slot)
         try:
@@ -173,7 +182,12 @@ class Reader:
     # ---- one method per type ----
 
     def _count(self, value: Value, slot: Slot) -> int:
-        number = count(self._quantity(value, slot))
+        text = self._quantity(value, slot)
+        if (put := nearest_count(text)) is not None:
+            what, help_ = f"`{text}` is not a whole number", f"write `{put}`"
+            self.report.add("HM207", what, value.span, help=help_, replacement=put, is_safe_fix=False)
+            raise Unreadable
+        number = count(text)
         if number < slot.least:
             raise self._out_of_range(value, f"must be at least {slot.least}", slot.least)
         return number
@@ -729,6 +743,9 @@ class Reader:
             case Type.CLOCK, (Quantity(text=text) | String(value=text)) if (clock := as_clock(text)) is not None:
                 put = clock
                 help_ = f"write `{put}`"
+            case Type.DURATION, Clock(text=text):
+                put = clock_duration(text)
+                help_ = f"write `{put}`, with a unit for each number"
             case Type.COUNT_RATE | Type.COUNT_ALLOWANCE | Type.MONEY_ALLOWANCE, Quantity(text=text):
                 put = abbreviated_rate(text) or f"{text}/{'min' if slot.type is Type.COUNT_RATE else 'day'}"
                 put = f"${put}" if slot.type is Type.MONEY_ALLOWANCE and not put.startswith("$") else put

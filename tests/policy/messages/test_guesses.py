@@ -305,6 +305,45 @@ GUESSES: Final = (
         'const x = ["a*"]\nrule r when model ~ x { priority 1 }\n',
         'let x = ["a*"]\nrule r when model ~ x { priority 1 }\n',
     ),
+    ("lane l { weight 1.5 }\nrule r { lane l }\n", "lane l { weight 2 }\nrule r { lane l }\n"),
+    ("lane l { weight 0.2 }\nrule r { lane l }\n", "lane l { weight 1 }\nrule r { lane l }\n"),
+    ("agent ci { concurrency 2.4 }\n", "agent ci { concurrency 2 }\n"),
+    ("server { drain 1:30 }\n", "server { drain 1m30s }\n"),
+    ("server { drain 0:45 }\n", "server { drain 45s }\n"),
+    ("lane l { deadline 02:00 }\nrule r { lane l }\n", "lane l { deadline 2m }\nrule r { lane l }\n"),
+    ("lane l { aging 1/30s }\nrule r { lane l }\n", "lane l { aging 1 every 30s }\nrule r { lane l }\n"),
+    ("lane l { aging 2 / min }\nrule r { lane l }\n", "lane l { aging 2 every 1m }\nrule r { lane l }\n"),
+    ('variable "api_key" {}\n', ""),
+    ("provider lab { api openai; base var.lab_url }\n", "provider lab { api openai; base env(LAB_URL) }\n"),
+    ('variable "api_key" { type = string }\n', ""),
+    ('variable "api_key" {\n  type = string\n  sensitive = true\n}\n', ""),
+    (
+        'variable "n" {\n  type    = number\n  default = 5\n}\nagent ci { concurrency var.n }\n',
+        "let n = 5\nagent ci { concurrency n }\n",
+    ),
+    (
+        'locals { cheap = ["a*"] }\nrule r when model ~ local.cheap { priority 1 }\n',
+        'let cheap = ["a*"]\nrule r when model ~ cheap { priority 1 }\n',
+    ),
+    (
+        'locals {\n  cheap = [\n    "a*",\n  ]\n  big = 5k  # tokens\n}\n'
+        "rule r when model ~ local.cheap and tokens.in > local.big { priority 1 }\n",
+        'let cheap = [\n    "a*",\n  ]\nlet big = 5k\nrule r when model ~ cheap and tokens.in > big { priority 1 }\n',
+    ),
+    (
+        "limit_req_zone $binary_remote_addr zone=one:10m rate=10r/s;\n"
+        "agent ci { limit_req zone=one burst=5 nodelay; }\n",
+        "agent ci { limits { requests 10/s }; }\n",
+    ),
+    (
+        "agent ci {\n  limit_req zone=one burst=5;\n  concurrency 4\n}\n",
+        "agent ci {\n  limits { requests 50/min };\n  concurrency 4\n}\n",
+    ),
+    (
+        "limit_conn_zone $binary_remote_addr zone=addr:10m;\nagent ci { limit_conn addr 10; }\n",
+        "agent ci { concurrency 10; }\n",
+    ),
+    ("lane l { limit_conn addr 10; }\nrule r { lane l }\n", "lane l { max 10; }\nrule r { lane l }\n"),
 )
 
 
@@ -347,6 +386,14 @@ SAID: Final = {
     "a list of models": ('model_list ["a"]\n', "provider openai { key env(OPENAI_API_KEY) }"),
     "an API": ("provider gateway\n", '{ api anthropic; base "https://llm.internal.example" }'),
     "a condition in a block": ("budget b { cost $5/day; when stream }\n", "when ... { ... }"),
+    "a zone of nginx": (
+        "limit_req_zone $server_name zone=one:10m rate=30r/m;\n",
+        "limits { requests 30/min }",
+    ),
+    "a zone of nginx in a lane": (
+        "limit_req_zone $x zone=one:1m rate=10r/s;\nlane l { limit_req zone=one; }\n",
+        "limits { requests 10/s }",
+    ),
     "two agents": ("agent ci, cd { }\n", "agent ci { ... }"),
     "a budget of an agent": ("budget b { cost $5/day }\nagent ci { budget b }\n", "budget b when agent == ci { ... }"),
 }

@@ -13,7 +13,7 @@ from hivemind_trio.policy.diagnostics.diagnostic import Diagnostic
 from hivemind_trio.policy.source.span import Span
 from hivemind_trio.policy.syntax.lexeme import Lexeme
 
-from . import blanks, operators, separators, statements, texts, values
+from . import blanks, blocks, operators, separators, statements, texts, values
 from .speller import Speller
 
 _READERS: Final[dict[str, tuple[Callable[[Speller, Lexeme], bool], ...]]] = {
@@ -48,6 +48,10 @@ _READERS: Final[dict[str, tuple[Callable[[Speller, Lexeme], bool], ...]]] = {
     "BADSTRING": (texts.unended,),
     "NAME": (
         statements.unclosed,
+        blocks.local_values,
+        blocks.input_variable,
+        blocks.zone,
+        blocks.requests_of_zone,
         statements.conditional,
         statements.condition_word,
         operators.word_operator,
