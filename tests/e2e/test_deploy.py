@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -189,6 +190,53 @@ def test_the_image_is_not_roots_and_copies_what_is_there() -> None:
     [extras] = re.findall(r'"\.\[(.*)\]"', text)
     declared = (ROOT / "pyproject.toml").read_text()
     assert [extra for extra in extras.split(",") if f"\n{extra} = [" not in declared] == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_log_in_a_file_is_rotated_as_the_file_for_logrotate_says(
+    policy: Path, tmp_path: Path, workers: int
+) -> None:
+    log, rotated = tmp_path / "serve.log", tmp_path / "serve.log.1"
+    text = (DEPLOY / "hivemind-trio.logrotate").read_text()
+    rotation = tmp_path / "rotation"
+    rotation.write_text(text.replace("/var/log/hivemind-trio.log", f"{log}").replace("    compress\n", ""))
+    rotation.chmod(0o600)
+    tool = shutil.which("logrotate", path="/usr/sbin:/sbin:/usr/bin:/bin")
+    words = [*COMMAND, "--policy", str(policy), "--log-format", "json", "--listen", "127.0.0.1:0"]
+    with log.open("ab") as file:  # as `2>>` does
+        process = await trio.lowlevel.open_process(
+            [*words, "--workers", f"{workers}"], stderr=file, env=environment(XDG_STATE_HOME=f"{tmp_path}")
+        )
+
+    async def says(event: str) -> None:
+        with trio.fail_after(PATIENCE_S):
+            while f'"{event}"' not in log.read_text():  # noqa: ASYNC110 - another process writes it
+                await trio.sleep(0.01)
+
+    try:
+        await says("serving")
+        before = log.read_bytes()
+        if tool is not None:
+            state = ["--force", "--state", str(tmp_path / "state")]
+            await trio.run_process([tool, *state, str(rotation)])
+        else:  # what it does
+            assert "\n    copytruncate\n" in text
+            rotated.write_bytes(before)
+            os.truncate(log, 0)
+        process.send_signal(signal.SIGHUP)
+        await says("policy_loaded")
+        process.send_signal(signal.SIGTERM)
+        with trio.fail_after(PATIENCE_S):
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+        with trio.CancelScope(shield=True):
+            await process.wait()
+
+    assert rotated.read_bytes().startswith(before)
+    events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
+    assert [events[0], events[-1]] == ["reload_requested", "stopped"]
 
 
 @pytest.mark.skipif(shutil.which("hadolint") is None, reason="hadolint is not installed")
