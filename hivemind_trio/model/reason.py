@@ -115,8 +115,8 @@ REJECTIONS: Final[Mapping[Reason, Rejection]] = {
     Reason.CLIENT_PATIENCE: _row(
         429,
         _RETRY,
-        "the call would wait about {wait} in the queue, longer than its client's timeout",
-        plan="the call would wait up to {wait}, longer than its client's timeout, because {why}",
+        "the call would wait about {wait} in the queue, and its client can be held for {longest}, because {why}",
+        plan="the call would wait up to {wait}, and its client can be held for {longest}, because {why}",
     ),
     Reason.HELD: _row(429, _FINAL, "held by the policy: {message}; the call can start in {wait}"),
     Reason.PLAN_RESERVE: _row(

@@ -51,7 +51,10 @@ def test_a_quota_that_is_used_up_for_longer_than_a_client_waits_is_told_at_once(
 
     refusal = driver.refusal(told)
     assert refusal.reason is Reason.CLIENT_PATIENCE
-    assert "5 min" in refusal.message  # a probe goes then, which may find room
+    assert refusal.message == (
+        "the call would wait about 5 min in the queue, and its client can be held for 5 min, because "
+        "provider `p` had reported that a quota was used up"
+    )  # a probe goes in 5 min, which may find room
     # As much as an SDK heeds.
     assert refusal.retry_after_ns is not None
     assert 54 * SECOND_NS <= refusal.retry_after_ns <= 60 * SECOND_NS

@@ -123,7 +123,7 @@ def _beyond_patience(books: SchedulerState, waiter: WaitingCall, wait_ns: int) -
             return rejection.plan_keeps(books, waiter, closed, plan_ns), opens_ns
         message = rejection.plan_ends_unknown(books, waiter, closed, plan_ns)
     else:
-        message = rejection.wait_exceeds_client_timeout(wait_ns)
+        message = rejection.wait_exceeds_patience(books, waiter, wait_ns)
     return rejection.reject(books, waiter, Reason.CLIENT_PATIENCE, message, books.retry_after_ns(waiter, wait_ns)), 0
 
 

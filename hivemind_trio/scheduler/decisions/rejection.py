@@ -154,8 +154,8 @@ def plan_keeps(books: SchedulerState, waiter: WaitingCall, reason: Reason, wait_
 
 def plan_ends_unknown(books: SchedulerState, waiter: WaitingCall, reason: Reason, wait_ns: int) -> str:
     """Return the message for a call that waits for a window whose reset its provider has not told."""
-    why = wait_of(waiter, reason, books.now_ns)
-    return rejection_text(Reason.CLIENT_PATIENCE, "plan", wait=duration(wait_ns), why=why)
+    longest, why = duration(waiter.call.patience_ns or 0), wait_of(waiter, reason, books.now_ns)
+    return rejection_text(Reason.CLIENT_PATIENCE, "plan", wait=duration(wait_ns), longest=longest, why=why)
 
 
 def insufficient_budget(short: InsufficientBudget, now_ns: int) -> tuple[str, int]:
@@ -180,9 +180,10 @@ def duration(time_ns: int) -> str:
     return " ".join(named[:2]) or "a moment"
 
 
-def wait_exceeds_client_timeout(wait_ns: int) -> str:
-    """Return the message for a wait longer than the timeout of the client."""
-    return rejection_text(Reason.CLIENT_PATIENCE, wait=duration(wait_ns))
+def wait_exceeds_patience(books: SchedulerState, waiter: WaitingCall, wait_ns: int) -> str:
+    """Return the message for a wait that is longer than the client can be held, with its reason."""
+    longest, why = duration(waiter.call.patience_ns or 0), wait_of(waiter, waiter.blocked, books.now_ns)
+    return rejection_text(Reason.CLIENT_PATIENCE, wait=duration(wait_ns), longest=longest, why=why)
 
 
 def held(waiter: WaitingCall, wait_ns: int) -> str:

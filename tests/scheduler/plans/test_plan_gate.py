@@ -205,8 +205,8 @@ def test_no_reset_is_made_up_for_a_provider_that_tells_none(plan: str, why: str)
 
     assert refused.reason is Reason.CLIENT_PATIENCE, "one that SDKs try again"
     assert refused.message == (
-        f"the call would wait up to 4 min, longer than its client's timeout, because {why}; the provider does not say "
-        "when the plan is renewed, and is asked again in 4 min"
+        f"the call would wait up to 4 min, and its client can be held for 1 min 40 s, because {why}; "
+        "the provider does not say when the plan is renewed, and is asked again in 4 min"
     )
     waiting = ask(driver)
     driver.at(UNKNOWN_NS)
