@@ -5,6 +5,7 @@ from __future__ import annotations
 from hivemind_trio.admin import ProviderHistory
 from hivemind_trio.admin.history.provider_history import MODELS_MAX, OTHER, TURNS_MAX
 from hivemind_trio.model import Api, Outcome, Request, Usage
+from hivemind_trio.policy import Failure
 from hivemind_trio.scheduler import (
     AttemptEnded,
     AttemptResult,
@@ -86,6 +87,18 @@ def test_sums_are_of_the_last_hour_and_bounded() -> None:
     assert names[OTHER].attempts == 5
     assert told.history.of_hour("p", 3_700 * SECOND_NS) == {}
     assert not told.history.asked  # nothing of a call that is over stays
+
+
+def test_a_first_byte_that_was_waited_for_in_vain_is_none() -> None:
+    told = Told()
+    told.ask(1, "haiku", 0)
+    told.ask(2, "haiku", 0)
+    told.end(1, SERVED, 2)
+    vain = AttemptResult(outcome=Outcome.FAILED, status=200, failure=Failure.FIRST_BYTE, first_byte_ns=30 * SECOND_NS)
+    told.end(2, vain, 30)
+
+    (haiku,) = told.history.sums.values()
+    assert (haiku.attempts, haiku.first_bytes, haiku.first_bytes_ns) == (2, 1, 3 * SECOND_NS // 2)
 
 
 def test_a_circuit_that_opens_and_closes_is_noted_with_its_cause() -> None:

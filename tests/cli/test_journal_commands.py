@@ -168,6 +168,16 @@ def test_the_story_of_a_call_says_why_its_last_attempt_was_not_repeated(run: Run
     assert [one["unretried"] for one in found["attempts"]] == [None] * (len(found["attempts"]) - 1) + [why]
 
 
+def test_an_attempt_that_waited_in_vain_for_its_first_byte_has_none(run: Run, journal: Path) -> None:
+    before = run("explain", "--last", "--journal", str(journal)).stdout
+    with closing(sqlite3.connect(journal)) as database, database:
+        database.execute("UPDATE ends SET failure = 'first-byte' WHERE rowid = (SELECT max(rowid) FROM ends)")
+
+    after = run("explain", "--last", "--journal", str(journal)).stdout
+
+    assert [text.count("  first byte") for text in (before, after)] == [1, 0]
+
+
 def test_a_story_is_found_by_its_id_in_the_default_place(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

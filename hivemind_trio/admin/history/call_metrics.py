@@ -107,8 +107,8 @@ class CallMetrics:
             provider = self._at.pop(event.call_id, None)
             if provider is not None:
                 self.attempts[provider, str(event.ended.outcome)] += 1
-                if event.ended.first_byte_ns is not None:
-                    self.first_bytes.add((provider,), event.ended.first_byte_ns / 1e9)
+                if event.ended.began_ns is not None:
+                    self.first_bytes.add((provider,), event.ended.began_ns / 1e9)
         for command in commands:
             if isinstance(command, Grant) and command.permit is not None:
                 self._at[command.call_id] = command.treatment.sender or NONE

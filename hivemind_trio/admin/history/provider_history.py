@@ -149,8 +149,8 @@ class ProviderHistory:
             usage = ended.usage
             one.tokens_in = (usage.input or 0) + usage.cache_read + usage.cache_write
             one.cached, one.tokens_out = usage.cache_read, usage.output
-        if ended.first_byte_ns is not None and ended.status:
-            one.first_bytes, one.first_bytes_ns = 1, ended.first_byte_ns
+        if ended.began_ns is not None and ended.status:
+            one.first_bytes, one.first_bytes_ns = 1, ended.began_ns
         for sums in (self._minutes[-1][1], self.sums):
             sums.setdefault(key, AttemptSum()).add(one)
 

@@ -162,7 +162,7 @@ def _attempt_lines(attempt: AttemptStory) -> list[str]:
         f"  {seconds(attempt.granted_ns):>9}  {waited}attempt {attempt.number} at {attempt.provider}{instead}, "
         f"model {attempt.model or 'none'}, lane {attempt.lane}, priority {attempt.priority}"
     ]
-    if attempt.first_byte_ns is not None:
+    if attempt.first_byte_ns is not None and attempt.failure != "first-byte":  # else the time that it waited for one
         lines.append(f"  {seconds(attempt.granted_ns + attempt.first_byte_ns):>9}  first byte")
     if attempt.lasted_ns is None:
         return [*lines, "             its end is not recorded"]

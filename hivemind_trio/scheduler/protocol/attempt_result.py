@@ -58,3 +58,8 @@ class AttemptResult:
     headed: bool = False
     """True if the agent got a status 200 and keep-alive events while its call waited. Its SDK does not retry an error
     that comes after them, so only the proxy can."""
+
+    @property
+    def began_ns(self) -> int | None:
+        """Time until the answer began; None: it did not, or that is unknown."""
+        return None if self.failure is Failure.FIRST_BYTE else self.first_byte_ns
