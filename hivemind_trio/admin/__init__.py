@@ -39,3 +39,4 @@ from .show import MAY_NOT_LIST as MAY_NOT_LIST
 from .story import advice as advice
 from .story import plan_objects as plan_objects
 from .story import story_object as story_object
+from .story import turn_text as turn_text

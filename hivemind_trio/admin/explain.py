@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Final
+
+import trio
+
 from hivemind_trio.model import Decision, Reason
+from hivemind_trio.store import JournalError, live_turn, questioned
 
 from .forecasts.starts import start_of, starts_of
-from .operated import Operated
+from .operated import SECOND_NS, Operated
 from .problems import OperationFailed, ProblemKind
 from .show import OneCall, call, reason_text
+from .story import turn_text
 from .views import CallState, CallView, DecidedView, ExplainView
+
+IN_LINE: Final = (str(Reason.TURN), str(Reason.PROVIDER_CONCURRENCY))
 
 
 async def explain(proxy: Operated, one: OneCall) -> ExplainView:
@@ -21,9 +30,10 @@ async def explain(proxy: Operated, one: OneCall) -> ExplainView:
     ticket = proxy.door.exchanges[one.id].ticket
     waits = ticket.id if ticket is not None and view.state is CallState.WAITING else None
     decision = _decision(proxy, one.id)
+    turn = "" if waits is None or decision is None else await _turn(proxy, view, waits, decision)
     return ExplainView(
         call=view,
-        text=_text(proxy, view),
+        text=_text(proxy, view) + (f"; {turn}" if turn else ""),
         waiting_in_lane=proxy.engine.snapshot().lanes_waiting.get(view.lane or "", 0),
         waiting_before=_before(proxy, view),
         start=start_of(proxy, known, waits),
@@ -47,6 +57,27 @@ def _decision(proxy: Operated, name: str) -> Decision | None:
         if flight.call_id == number:
             return flight.decision
     return exchange.treatment
+
+
+async def _turn(proxy: Operated, view: CallView, call_id: int, decision: Decision) -> str:
+    """Return whose calls went first and why, as the journal shows it; empty: it does not, or nobody's did."""
+    path, provider = proxy.facts.journal, decision.sender or ""
+    if path is None or view.reason not in IN_LINE:
+        return ""
+    place = {
+        "provider": provider,
+        "lane": decision.lane,
+        "priority": decision.priority,
+        "agent": decision.agent,
+        "team": decision.team,
+    }
+    arrived_ns = proxy.wall_ns() - round(view.age_s * SECOND_NS)
+    ask = partial(live_turn, call=call_id, arrived_wall_ns=arrived_ns, place=place)
+    try:
+        turn = await trio.to_thread.run_sync(questioned, path, ask)
+    except JournalError:
+        return ""
+    return "" if turn is None else turn_text(turn, provider)
 
 
 def _text(proxy: Operated, view: CallView) -> str:

@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from hivemind_trio.model import shown_credential
-from hivemind_trio.store import CallStory, JournalError, PlanRow, questioned, story_named
+from hivemind_trio.store import CallStory, JournalError, PlanRow, TurnStory, questioned, story_named
 
 from .operated import Operated
 from .problems import OperationFailed, ProblemKind
@@ -45,6 +45,11 @@ ADVICE: Final = {
 """Reason -> what in the policy would have made the wait shorter."""
 
 
+MINUTE_NS: Final = 60 * 10**9
+FEW_S: Final = 10
+"""Less is told with a decimal."""
+
+
 async def story(proxy: Operated, one: OneCall) -> StoryView:
     """Return the story of a call that is over: its waits, its attempts, and what would have made it faster."""
     path = proxy.facts.journal
@@ -64,6 +69,9 @@ async def story(proxy: Operated, one: OneCall) -> StoryView:
 def story_object(told: CallStory) -> dict[str, Any]:
     """Return a story as JSON has it; times that end in `_ns` are in nanoseconds."""
     shown = attrs.asdict(told, filter=lambda field, _: field.name != "plan")
+    for one, attempt in zip(shown["attempts"], told.attempts, strict=True):
+        if attempt.turn is not None:
+            one["turn"]["text"] = turn_text(attempt.turn, attempt.provider)
     return {"format_version": 1, **shown, "plan": plan_objects(told.plan), "faster": advice(told) or None}
 
 
@@ -83,6 +91,22 @@ def advice(story: CallStory) -> str:
         budgets=", ".join(longest.budgets) if longest is not None and longest.budgets else "see `explain`",
     )
     return words.replace("provider ``", "its provider")  # a call that was never sent has none in the journal
+
+
+def turn_text(turn: TurnStory, provider: str) -> str:
+    """Return what those who went first had had, and who waited, in words."""
+    first, they = (f"{turn.others} others went", "and they {} on average")
+    if turn.others == 1:
+        first, they = "another one went", "and that one {}"
+    who = f"{'team' if turn.is_team else 'agent'} `{turn.caller}`"
+    had, others = (_slot_seconds(ns) for ns in (turn.had_ns, turn.others_ns))
+    span = f"the {turn.span_ns // MINUTE_NS} minutes before"
+    return f"{first} first: {who} had had {had} slot-seconds of provider `{provider}` in {span}, {they.format(others)}"
+
+
+def _slot_seconds(time_ns: int) -> str:
+    value = time_ns / 1e9
+    return f"{value:,.0f}" if value >= FEW_S else f"{value:.1f}"
 
 
 def plan_objects(rows: Sequence[PlanRow]) -> list[dict[str, Any]]:

@@ -34,6 +34,8 @@ from .journal.story import latest_story as latest_story
 from .journal.story import slowest_stories as slowest_stories
 from .journal.story import story_named as story_named
 from .journal.story import turned_away as turned_away
+from .journal.turns import TurnStory as TurnStory
+from .journal.turns import live_turn as live_turn
 from .journal.usage_report import KEYS as KEYS
 from .journal.usage_report import UsageRow as UsageRow
 from .journal.usage_report import usage_by as usage_by

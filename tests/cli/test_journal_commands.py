@@ -20,6 +20,7 @@ from hivemind_trio.model import Reason
 from hivemind_trio.policy import ModelPrice
 from hivemind_trio.scheduler import Call, CallArrived, CallCancelled, CallId, Unretried
 from hivemind_trio.store import open_journal
+from tests.store.lines import JournalLine
 from tests.store.written import CALL, MS, TWICE, answered, moved, tell
 from tests.support.policies import compiled
 
@@ -176,6 +177,27 @@ def test_an_attempt_that_waited_in_vain_for_its_first_byte_has_none(run: Run, jo
     after = run("explain", "--last", "--journal", str(journal)).stdout
 
     assert [text.count("  first byte") for text in (before, after)] == [1, 0]
+
+
+def test_the_story_of_a_call_that_waited_for_its_turn_says_what_its_agent_had_had(run: Run, journal: Path) -> None:
+    with closing(sqlite3.connect(journal)) as database, database:
+        line = JournalLine(database)
+        line.granted(1_000, 250, "hog")
+        line.granted(1_260, 5, "new")
+        call = line.granted(1_265, 5, "hog", waited_s=10, reason="turn")
+        answer = "UPDATE answers SET call = ? WHERE rowid = (SELECT max(rowid) FROM answers)"
+        database.execute(answer, (call,))
+
+    told = run("explain", "--last", "--journal", str(journal)).stdout
+    found = json.loads(run("explain", "--last", "--journal", str(journal), "--json").stdout)
+    turn = found["attempts"][0]["turn"]
+    text = (
+        "another one went first: agent `hog` had had 250 slot-seconds of provider `sim` in the 5 minutes before, and "
+        "that one 0.0"
+    )
+
+    assert (turn["caller"], turn["others"], turn["text"]) == ("hog", 1, text)
+    assert f"             {text}\n" in told
 
 
 def test_a_story_is_found_by_its_id_in_the_default_place(

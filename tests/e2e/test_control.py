@@ -105,6 +105,45 @@ async def test_an_operator_sees_what_runs_what_waits_and_for_what(
     assert "\x1b" not in text + table
 
 
+async def test_a_call_that_others_go_before_says_what_its_agent_has_had(
+    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+) -> None:
+    gates = [trio.Event() for _ in range(3)]
+    provider.replies += [ScriptedReply(hold=gate) for gate in gates]
+    async with (
+        serving("--policy", policy(tmp_path, provider.url), env=runtime) as proxy,
+        asked(proxy) as control,
+        httpx2.AsyncClient(base_url=proxy.url, timeout=PATIENCE_S) as client,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def begin(agent: str, live: int) -> None:
+            nursery.start_soon(partial(client.post, f"/@{agent}/v1/messages", json=BODY))
+            await eventually(state_of(control), lambda now: now["inflight"] + now["waiting"] == live)
+
+        await begin("hog", 1)
+        gates[0].set()
+        await eventually(state_of(control), lambda now: now["calls"]["ended"] == 1)
+        for live, agent in enumerate(("first", "hog", "modest"), 1):
+            await begin(agent, live)
+        (waits, *_) = (await found(runtime, "calls", "--state", "waiting"))["calls"]
+        gates[1].set()
+        explained = partial(resource, control, f"/v1/calls/{waits['id']}/explain")
+        story = await eventually(explained, lambda now: "went first" in now["text"])
+        _, told, _ = await command(runtime, "explain", waits["id"])
+        gates[2].set()
+        await eventually(state_of(control), lambda now: now["calls"]["ended"] == 4)
+        after = await eventually(
+            partial(resource, control, f"/v1/calls/{waits['id']}/story"), lambda now: "story" in now
+        )
+
+    text = "provider `sim` is at its concurrency limit of 1; another one went first: agent `hog@"
+    assert story["text"].startswith(text), story["text"]
+    assert story["text"].endswith("in the 5 minutes before, and that one 0.0")
+    assert f"waiting: {story['text']}" in told
+    assert story["text"].partition("; ")[2] == after["story"]["attempts"][0]["turn"]["text"]
+
+
 async def test_calls_that_have_ended_and_budgets_are_shown(
     tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
 ) -> None:

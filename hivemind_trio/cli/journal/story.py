@@ -156,12 +156,16 @@ def _deciders(story: CallStory) -> str:
 
 
 def _attempt_lines(attempt: AttemptStory) -> list[str]:
+    from hivemind_trio.admin import turn_text
+
     waited = f"waited {seconds(attempt.waited_ns)} ({attempt.reason}), then " if attempt.reason != "none" else ""
     instead = f" instead of {attempt.instead_of}" if attempt.instead_of else ""
     lines = [
         f"  {seconds(attempt.granted_ns):>9}  {waited}attempt {attempt.number} at {attempt.provider}{instead}, "
         f"model {attempt.model or 'none'}, lane {attempt.lane}, priority {attempt.priority}"
     ]
+    if attempt.turn is not None:
+        lines.append(f"             {turn_text(attempt.turn, attempt.provider)}")
     if attempt.first_byte_ns is not None and attempt.failure != "first-byte":  # else the time that it waited for one
         lines.append(f"  {seconds(attempt.granted_ns + attempt.first_byte_ns):>9}  first byte")
     if attempt.lasted_ns is None:

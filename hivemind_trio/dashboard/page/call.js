@@ -117,7 +117,7 @@ function events(story) {
   for (const one of story.attempts) {
     const granted = s(one.granted_ns);
     if (one.waited_ns > 0 && one.reason !== "none") {
-      found.push([granted - s(one.waited_ns), "wait", `Waited: ${one.reason.replaceAll("-", " ")}`, "", span(s(one.waited_ns))]);
+      found.push([granted - s(one.waited_ns), "wait", `Waited: ${one.reason.replaceAll("-", " ")}`, one.turn?.text ?? "", span(s(one.waited_ns))]);
     }
     const bad = one.outcome && !["succeeded", "ignored", "slow"].includes(one.outcome);
     const where = `${one.provider}${one.instead_of ? ` instead of ${one.instead_of}` : ""}, model ${one.model || "none"}, priority ${one.priority}`;

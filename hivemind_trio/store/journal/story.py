@@ -11,6 +11,7 @@ import msgspec
 from hivemind_trio.scheduler import SessionFacts
 from hivemind_trio.store.journal.plan_report import PlanRow, plan_at
 from hivemind_trio.store.journal.rows import INT_MAX
+from hivemind_trio.store.journal.turns import TurnStory, WaitingTurn, place_of, turn_of
 
 _words: Final = msgspec.json.Decoder(dict[str, str])
 
@@ -47,6 +48,8 @@ class AttemptStory:
     cost_microusd: int | None
     unretried: str | None = None
     """Why it failed and was the last; None: it did not, or was not, or the journal is of an older version."""
+    turn: TurnStory | None = None
+    """Slot time of its caller, if it waited for its turn; None: it did not, or had had no more than others."""
 
 
 @final
@@ -213,7 +216,9 @@ def _attempts(
     attempts: list[AttemptStory] = []
     last: dict[str, Any] = {}
     waited_before_ns = 0
-    for row in database.execute("SELECT * FROM grants WHERE session = ? AND call = ? ORDER BY rowid", key):
+    for row in database.execute(
+        "SELECT rowid AS number, * FROM grants WHERE session = ? AND call = ? ORDER BY rowid", key
+    ):
         last = dict(row)
         end = ends.get(row["attempt"], {})
         tokens = None
@@ -227,7 +232,7 @@ def _attempts(
         attempts.append(
             AttemptStory(
                 number=row["attempt"],
-                provider=(row["account"] if "account" in row.keys() else None) or row["provider"],  # noqa: SIM118
+                provider=place_of(row),
                 model=row["model"] or arrived.get("model", ""),
                 instead_of=row["instead_of"],
                 lane=row["lane"],
@@ -245,10 +250,29 @@ def _attempts(
                 tokens=tokens,
                 cost_microusd=end.get("cost_microusd"),
                 unretried=end.get("unretried"),
+                turn=_turn(database, row, waited_before_ns, arrived) if row["reason"] == "turn" else None,
             )
         )
         waited_before_ns = row["waited_ns"]
     return tuple(attempts), last
+
+
+def _turn(
+    database: sqlite3.Connection, row: sqlite3.Row, waited_before_ns: int, arrived: dict[str, Any]
+) -> TurnStory | None:
+    waited = WaitingTurn(
+        session=row["session"],
+        before_row=row["number"],
+        from_ns=row["at_ns"] - (row["waited_ns"] - waited_before_ns),
+        until_ns=row["at_ns"],
+        provider=place_of(row),
+        lane=row["lane"],
+        priority=row["priority"],
+        agent=row["agent"],
+        team=row["team"],
+        caller=arrived.get("caller", ""),
+    )
+    return turn_of(database, waited)
 
 
 def _policy(database: sqlite3.Connection, session: int, at_ns: int) -> str:
