@@ -151,10 +151,12 @@ class Future:
         self._flying.update(flight.place.pool.name for flight in books.inflight.values())
         for call_id, flight in books.inflight.items():
             self._actors[call_id] = _Actor(flight.call, None, None, gone_ns=_gone_ns(flight.call, flight.arrived_ns))
-            age_ns, provider = self._now_ns - flight.granted_ns, flight.place.pool.name
-            lasted_ns, result = self._of(provider).draw_rest(self.random, age_ns, self._flying[provider])
-            end_ns = flight.granted_ns + lasted_ns
-            self._agenda.at(end_ns, self._end_begun, call_id, provider, flight.granted_ns, result)
+            began_ns, provider = flight.granted_ns, flight.place.pool.name
+            group = group_of(flight.treatment.group, flight.call.request.model)
+            lasted_ns, result = self._of(provider).draw_rest(
+                self.random, began_ns, self._now_ns - began_ns, group, self._flying[provider]
+            )
+            self._agenda.at(began_ns + lasted_ns, self._end_begun, call_id, provider, began_ns, group, result)
         self._arm()
 
     def expect(self, agent: ExpectedAgent, *, asked: bool = True) -> AgentCourse:
@@ -299,9 +301,7 @@ class Future:
     def _hear(self, call_id: CallId) -> None:
         self._post(ResponseStarted(call_id, ()))
 
-    def _end_begun(self, call_id: CallId, provider: str, began_ns: int, result: AttemptResult) -> None:
-        treatment = self.scheduler.state.inflight[call_id].treatment
-        group = group_of(treatment.group, self._actors[call_id].call.request.model)
+    def _end_begun(self, call_id: CallId, provider: str, began_ns: int, group: str, result: AttemptResult) -> None:
         self._of(provider).ended(began_ns, result, self.random, group)
         self._end(call_id, provider, result)
 

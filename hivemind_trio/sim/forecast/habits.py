@@ -56,7 +56,7 @@ class Durations:
     """The same."""
     _mass: Sequence[float]
     """Probability of an end until then."""
-    _longest_ns: int
+    longest_ns: int
     """Longest that was seen, ended or not."""
     _steepness: float = 0.0
 
@@ -98,7 +98,7 @@ class Durations:
             return self._lasted_ns[rank], self._results[rank]
         if not self._results:
             return USUAL_NS if age_ns < USUAL_NS else round(age_ns * (1 + OLD)), SERVED
-        oldest_ns = max(age_ns, self._longest_ns)
+        oldest_ns = max(age_ns, self.longest_ns)
         return round(oldest_ns * (1 + OLD)), random.choice(self._results[before:] or self._results)
 
 
@@ -186,9 +186,21 @@ class RefusalCourse:
             if random.random() >= self.spells.often:
                 return None
             self.closed_ns = now_ns + self.spells.length_ns(random)
-        took_ns, result = self.refused.draw(random)
+        return self._refuse(random, now_ns, self.closed_ns)
+
+    def draw_rest(self, random: Random, began_ns: int, age_ns: int) -> tuple[int, AttemptResult] | None:
+        """Return the same of an attempt that began in the spell that goes on and has taken `age_ns`.
+
+        None: it is accepted. One that takes longer than every refusal did is.
+        """
+        if self.closed_ns is None or began_ns >= self.closed_ns or age_ns > self.refused.longest_ns:
+            return None
+        return self._refuse(random, began_ns, self.closed_ns, age_ns)
+
+    def _refuse(self, random: Random, began_ns: int, closed_ns: int, age_ns: int = 0) -> tuple[int, AttemptResult]:
+        took_ns, result = self.refused.draw(random, age_ns)
         if self.spells.is_true and result.retry_after_ns is not None:
-            result = attrs.evolve(result, retry_after_ns=max(0, self.closed_ns - now_ns - took_ns))
+            result = attrs.evolve(result, retry_after_ns=max(0, closed_ns - began_ns - took_ns))
         return took_ns, result
 
     def ended(self, began_ns: int, result: AttemptResult, random: Random) -> None:
@@ -228,9 +240,14 @@ class Attempts:
             RefusalCourse.of(seen, random, luck),
         )
 
-    def draw_rest(self, random: Random, age_ns: int, load: float) -> tuple[int, AttemptResult]:
+    def draw_rest(
+        self, random: Random, began_ns: int, age_ns: int, group: str, load: float
+    ) -> tuple[int, AttemptResult]:
         """Return the duration of an attempt that has taken `age_ns`, and its result."""
-        return self._all.draw(random, age_ns, load)
+        course = self._groups.get(group, self._other)
+        if course.spells.began_ns is None or began_ns < course.spells.began_ns:
+            return self._all.draw(random, age_ns, load)
+        return course.draw_rest(random, began_ns, age_ns) or self._accepted.draw(random, age_ns, load)
 
     def draw(self, random: Random, now_ns: int, group: str, load: float) -> tuple[int, AttemptResult]:
         """Return the duration of an attempt that begins now, and its result."""

@@ -73,6 +73,29 @@ def test_an_answer_that_began_before_a_refusal_does_not_end_the_spell() -> None:
     assert refused[19] < 100
 
 
+@pytest.mark.parametrize(
+    ("began_s", "age_s", "least", "most"),
+    [(130.5, 0.05, 190, 200), (130.5, 1, 0, 0), (98, 30, 0, 0), (170, 0.05, 60, 140)],
+)
+def test_an_attempt_in_flight_is_refused_as_long_as_its_spell_goes_on(
+    began_s: float, age_s: float, least: int, most: int
+) -> None:
+    """Most attempts of late were accepted, which tells nothing of a probe in an outage.
+
+    One that takes longer than any refusal is accepted, and so is one from before the outage.
+    """
+    attempts = [seen(40, began_s=second) for second in range(50)]
+    attempts += [seen(0.1, REFUSED, began_s=second) for second in range(100, 131, 5)]
+    refused = 0
+    for seed in range(200):
+        random = Random(seed)
+        found = Attempts.of(attempts, random, Luck(1.0, random.random()))
+        began_ns, age_ns = round(began_s * SECOND_NS), round(age_s * SECOND_NS)
+        refused += found.draw_rest(random, began_ns, age_ns, "", 1)[1] is REFUSED
+
+    assert least <= refused <= most
+
+
 def test_a_group_is_refused_by_itself() -> None:
     """Providers count by model: one model's window is used up, and another's calls go on."""
     attempts = []
@@ -101,7 +124,7 @@ def test_answers_are_quicker_with_fewer_at_once(power: float, least_s: float, mo
 
     assert least_s - 0.1 <= min(drawn)
     assert max(drawn) <= most_s + 0.1
-    assert all(found.draw_rest(random, 60 * SECOND_NS, 8)[0] >= 60 * SECOND_NS for _ in range(50))
+    assert all(found.draw_rest(random, 0, 60 * SECOND_NS, "", 8)[0] >= 60 * SECOND_NS for _ in range(50))
 
 
 def test_luck_is_spread_evenly_over_the_futures_of_an_estimate() -> None:
