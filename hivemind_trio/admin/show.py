@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Final, final
 
@@ -13,7 +13,7 @@ import trio
 from hivemind_trio.model import WAITS, Reason
 from hivemind_trio.policy import Program, counted_apart
 from hivemind_trio.proxy import Exchange
-from hivemind_trio.scheduler import AccountSnapshot, CallId, CallInFlight, Circuit, QueuedCall, Snapshot
+from hivemind_trio.scheduler import AccountSnapshot, CallInFlight, Circuit, QueuedCall, Snapshot
 
 from .forecasts.starts import first_and_last, start_of, starts_of
 from .history import DatedStarts, EndedCall
@@ -31,6 +31,7 @@ from .views import (
     CallsView,
     CallView,
     LaneView,
+    LaneWaitView,
     NodeState,
     NodeView,
     NoticeView,
@@ -38,7 +39,6 @@ from .views import (
     QueueRow,
     QueueView,
     SessionView,
-    StartView,
     StatusView,
     WaitingAgentView,
 )
@@ -92,9 +92,9 @@ async def status(proxy: Operated, _: NoArguments) -> StatusView:
     engine, facts = proxy.engine, proxy.facts
     now_ns, snapshot, occupancy = engine.now_ns(), engine.snapshot(), engine.occupancy()
     lanes: defaultdict[str, int] = defaultdict(int)
-    queued: defaultdict[str, list[CallId]] = defaultdict(list)
+    queued: defaultdict[str, list[QueuedCall]] = defaultdict(list)
     for call in occupancy.waiting:
-        queued[call.decision.lane].append(call.call_id)
+        queued[call.decision.lane].append(call)
     for pool in snapshot.pools.values():
         for lane, inflight in pool.lanes_inflight.items():
             lanes[lane] += inflight
@@ -116,7 +116,7 @@ async def status(proxy: Operated, _: NoArguments) -> StatusView:
         calls=_counts(proxy, now_ns),
         providers=tuple(provider_view(proxy, name, pool) for name, pool in snapshot.pools.items()),
         lanes=tuple(
-            _lane(name, waiting, lanes[name], first_and_last(proxy, known, queued[name]))
+            _lane(proxy, known, name, waiting, lanes[name], queued[name])
             for name, waiting in snapshot.lanes_waiting.items()
         ),
         agent_limits=tuple(_agent_limits(snapshot)),
@@ -142,8 +142,17 @@ def _agent_limits(snapshot: Snapshot) -> Iterable[AgentLimitView]:
         )
 
 
-def _lane(name: str, waiting: int, inflight: int, starts: tuple[StartView, StartView]) -> LaneView:
-    return LaneView(name=name, waiting=waiting, inflight=inflight, first=starts[0], last=starts[1])
+def _lane(
+    proxy: Operated, known: DatedStarts, name: str, waiting: int, inflight: int, queued: list[QueuedCall]
+) -> LaneView:
+    first, last = first_and_last(proxy, known, [call.call_id for call in queued])
+    waits = lane_waits(Counter(str(call.reason) for call in queued))
+    return LaneView(name=name, waiting=waiting, inflight=inflight, waits=waits, first=first, last=last)
+
+
+def lane_waits(counts: Counter[str]) -> tuple[LaneWaitView, ...]:
+    """Return reasons with the number of calls that wait for each, the most first."""
+    return tuple(LaneWaitView(reason=reason, n=n) for reason, n in sorted(counts.items(), key=lambda one: -one[1]))
 
 
 def _counts(proxy: Operated, now_ns: int) -> CallCounts:
@@ -202,16 +211,24 @@ def _notices(proxy: Operated, snapshot: Snapshot, now_ns: int, fleet: KnownFleet
     for kind, subject in snapshot.paused:
         text = f"{kind} `{subject}` is paused; `hivemind-trio resume {kind} {subject}` lets its calls go"
         yield NoticeView(kind="paused", subject=subject, text=text, since_at=None)
-    for name, pool in snapshot.pools.items():
-        stands = pool.stands
-        if stands is not None and now_ns - stands.since_ns > STANDS_NS and pool.circuit is Circuit.CLOSED:
-            text = f"{pool.waiting} calls wait for provider `{name}` and none is in flight: {stands.reason}"
-            yield NoticeView(kind="standstill", subject=name, text=text, since_at=proxy.at(stands.since_ns))
+    yield from standstill_notices(proxy, snapshot, now_ns)
     for account in budgets(proxy, NoArguments()).budgets:
         if account.share >= 1:
             whose = f" of {account.whose}" if account.whose else ""
             text = f"budget `{account.budget}`{whose} is used up ({account.allowance})"
             yield NoticeView(kind="budget", subject=account.budget, text=text, since_at=None)
+
+
+def standstill_notices(proxy: Operated, snapshot: Snapshot, now_ns: int) -> Iterable[NoticeView]:
+    """Yield the providers for which calls have waited for long while none is in flight, with reason and end."""
+    for name, pool in snapshot.pools.items():
+        stands = pool.stands
+        if stands is not None and now_ns - stands.since_ns > STANDS_NS and pool.circuit is Circuit.CLOSED:
+            text = f"{pool.waiting} calls wait for provider `{name}` and none is in flight: "
+            text += reason_text(proxy, "", name, stands.reason)
+            if stands.until_ns is not None and stands.until_ns > now_ns:
+                text += f"; the next goes in {seconds(stands.until_ns - now_ns):,.0f} s at the latest"
+            yield NoticeView(kind="standstill", subject=name, text=text, since_at=proxy.at(stands.since_ns))
 
 
 def policy_notices(last: ReloadResult, path: str) -> Iterable[NoticeView]:

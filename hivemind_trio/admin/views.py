@@ -293,12 +293,23 @@ class StartView:
 
 @final
 @attrs.frozen(kw_only=True)
+class LaneWaitView:
+    """Calls of a lane that wait for one reason."""
+
+    reason: str
+    n: int
+
+
+@final
+@attrs.frozen(kw_only=True)
 class LaneView:
     """A lane over all providers."""
 
     name: str
     waiting: int
     inflight: int
+    waits: tuple[LaneWaitView, ...]
+    """Reasons for which its calls wait, that of most calls first."""
     first: StartView
     """When the first of its calls that wait starts."""
     last: StartView

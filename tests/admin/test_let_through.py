@@ -56,6 +56,8 @@ async def test_it_goes_beyond_the_lane_and_never_beyond_the_provider(tmp_path: P
         assert (place.inflight, place.waiting) == (1, 3)
         first, second, third = waiting()
         (row,) = (await OPERATIONS["queue"].run(proxy, OPERATIONS["queue"].arguments())).queue
+        (lane,) = (await OPERATIONS["status"].run(proxy, OPERATIONS["status"].arguments())).lanes
+        assert [(one.reason, one.n) for one in lane.waits] == [("lane-max", 3)]
         assert row.text == "lane `default` was at its limit of 1 calls in flight at provider `anthropic`"
 
         assert let(proxy, OneCall(third.id), "me").state is CallState.INFLIGHT

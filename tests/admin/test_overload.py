@@ -1,4 +1,4 @@
-"""Notices of a proxy's status to its operator: overload, and a policy on disk that is not in force."""
+"""Notices of a proxy's status to its operator: overload, standstills, and a policy on disk that is not in force."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from hivemind_trio.admin import PolicyKeeper, ReloadResult, show
 from hivemind_trio.admin.operated import NoArguments
 from hivemind_trio.cli.control.status import header
 from hivemind_trio.listen import LoopLag
+from hivemind_trio.model import Reason
+from hivemind_trio.scheduler.protocol.snapshot import Standstill
 
 from .test_forecast import SHIPPED, served
 
@@ -55,3 +57,19 @@ async def test_the_status_says_that_the_policy_on_disk_is_not_in_force(result: R
     assert (notice.kind, notice.subject) == ("policy", "team.hmp")
     assert notice.text == f"the policy has changed on disk and is not in force: {said}"
     assert f"! {notice.text}" in header(msgspec.to_builtins(view))
+
+
+async def test_the_status_says_why_nothing_goes_and_when_it_goes_on() -> None:
+    async with served(SHIPPED[0]) as proxy:
+        snapshot = proxy.engine.snapshot()
+        (name, pool), *_ = snapshot.pools.items()
+        stands = Standstill(since_ns=0, reason=Reason.PROVIDER_QUOTA, until_ns=300_000_000_000)
+        stood = attrs.evolve(pool, waiting=7, stands=stands)
+        at_ns = (4_000_000_000, 6_000_000_000, 301_000_000_000)
+        told = [
+            [one.text for one in show.standstill_notices(proxy, attrs.evolve(snapshot, pools={name: stood}), now_ns)]
+            for now_ns in at_ns
+        ]
+
+    why = f"7 calls wait for provider `{name}` and none is in flight: provider `{name}` had reported that a quota was "
+    assert told == [[], [f"{why}used up; the next goes in 294 s at the latest"], [f"{why}used up"]]

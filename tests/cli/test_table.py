@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hivemind_trio.cli.control.status import BUDGETS_SHOWN, fullest_budgets
+from hivemind_trio.cli.control.status import BUDGETS_SHOWN, fullest_budgets, lane_table
 from hivemind_trio.cli.table import aligned, columns_wanted, fit, joined, table
 from hivemind_trio.policy import width
 
@@ -136,3 +136,20 @@ def test_parts_of_a_head_go_on_below(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
 
     assert joined(["hivemind", "team.hmp", "up 3 h", "process 4"]) == "hivemind  team.hmp\n  up 3 h  process 4"
+
+
+@pytest.mark.parametrize(
+    ("waits", "shown"),
+    [
+        ([], ""),
+        ([("growth", 22)], "growth"),
+        ([("growth", 20), ("retry", 2)], "growth 20, retry 2"),
+        ([("growth", 1_500), ("retry", 9), ("lane-max", 4), ("turn", 1)], "growth 1,500, retry 9, others 5"),
+    ],
+)
+def test_a_lane_says_what_its_calls_wait_for(waits: list[tuple[str, int]], shown: str) -> None:
+    unknown = {"p50_at": None, "p90_at": None}
+    lane = {"name": "default", "waiting": 22, "inflight": 3, "first": unknown, "last": unknown}
+    text = lane_table([{**lane, "waits": [{"reason": reason, "n": n} for reason, n in waits]}], datetime.now(UTC))
+
+    assert text.splitlines()[-1].split(maxsplit=3)[3:] == ([shown] if shown else [])

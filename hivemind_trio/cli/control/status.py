@@ -16,6 +16,8 @@ from .leases.lease import overview as resource_tables
 from .provider import provider_text
 from .words import counted, fitted, moment, per, span, start
 
+WAITS_SHOWN: Final = 2
+"""Reasons of the calls of one lane."""
 BUDGETS_SHOWN: Final = 20
 """Accounts of budgets in a picture of the whole."""
 
@@ -246,12 +248,28 @@ def session_table(sessions: list[dict[str, Any]]) -> str:
 def lane_table(lanes: list[dict[str, Any]], now: datetime) -> str:
     """Return lanes with their calls, and when those that wait start."""
     rows = [
-        [one["name"], f"{one['waiting']:,}", f"{one['inflight']:,}", start(one["first"], now), start(one["last"], now)]
+        [
+            one["name"],
+            f"{one['waiting']:,}",
+            f"{one['inflight']:,}",
+            _waits(one["waits"]),
+            start(one["first"], now),
+            start(one["last"], now),
+        ]
         for one in lanes
     ]
-    return table(
-        ["lane", "waiting", "in flight", "first starts", "all started"], rows, right={1, 2}, least=["all started"]
-    )
+    head = ["lane", "waiting", "in flight", "waiting for", "first starts", "all started"]
+    return table(head, rows, right={1, 2}, least=["all started", "first starts"])
+
+
+def _waits(waits: list[dict[str, Any]]) -> str:
+    """`growth`, or `growth 20, retry 3, others 2`."""
+    if len(waits) == 1:
+        return str(waits[0]["reason"])
+    shown = [f"{one['reason']} {one['n']:,}" for one in waits[:WAITS_SHOWN]]
+    if rest := sum(one["n"] for one in waits[WAITS_SHOWN:]):
+        shown.append(f"others {rest:,}")
+    return ", ".join(shown)
 
 
 def fullest_budgets(budgets: list[dict[str, Any]], now: datetime) -> str:

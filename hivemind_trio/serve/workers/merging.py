@@ -10,6 +10,7 @@ import attrs
 
 from hivemind_trio.admin.hour import fullest
 from hivemind_trio.admin.provider import of_accounts
+from hivemind_trio.admin.show import lane_waits
 from hivemind_trio.admin.views import (
     AgentLimitView,
     BucketView,
@@ -284,9 +285,18 @@ def _lane(name: str, views: Sequence[LaneView]) -> LaneView:
         name=name,
         waiting=sum(one.waiting for one in views),
         inflight=sum(one.inflight for one in views),
+        waits=lane_waits(_waits(views)),
         first=_first_start([one.first for one in waiting]),
         last=_last_start([one.last for one in waiting]),
     )
+
+
+def _waits(views: Sequence[LaneView]) -> Counter[str]:
+    """Return the calls of a lane by what they wait for."""
+    counts = Counter[str]()
+    for view in views:
+        counts.update({one.reason: one.n for one in view.waits})
+    return counts
 
 
 def queue(views: Sequence[QueueView]) -> QueueView:

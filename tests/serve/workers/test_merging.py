@@ -14,6 +14,8 @@ from hivemind_trio.admin.views import (
     CircuitTurnView,
     ConcurrencyBeliefView,
     GateView,
+    LaneView,
+    LaneWaitView,
     NodeShareView,
     NodeState,
     NodeView,
@@ -26,6 +28,7 @@ from hivemind_trio.admin.views import (
     ProviderView,
     SessionsView,
     SessionView,
+    StartView,
     StatusView,
 )
 from hivemind_trio.serve.workers import merging
@@ -82,6 +85,19 @@ def test_what_two_workers_say_of_one_subject_is_said_once_the_worst_first() -> N
     merged = merging.status([status(notices=(full, refused)), status(notices=(refused, full))], PROGRAM, 0)
 
     assert merged.notices == (refused, full)
+
+
+def test_a_lane_has_what_the_calls_of_all_workers_wait_for() -> None:
+    unknown = StartView(p50_at=None, p90_at=None)
+    growth, retry = LaneWaitView(reason="growth", n=3), LaneWaitView(reason="retry", n=4)
+    lane = LaneView(name="default", waiting=7, inflight=1, waits=(retry, growth), first=unknown, last=unknown)
+    merged = merging.status(
+        [status(lanes=(lane,)), status(lanes=(attrs.evolve(lane, waiting=3, waits=(growth,)),))], PROGRAM, 2
+    )
+
+    (found,) = merged.lanes
+    assert found.waiting == 10
+    assert found.waits == (attrs.evolve(growth, n=6), retry)
 
 
 def test_a_provider_is_tried_when_the_first_worker_would_try_it() -> None:
