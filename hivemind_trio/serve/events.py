@@ -371,12 +371,13 @@ class CallsRejected:
 @final
 @attrs.frozen(kw_only=True)
 class RateLimited:
-    """The provider answered 429 and the agent got that answer."""
+    """The provider answered 429 and the agent got that answer, with this `retry-after`."""
 
     name: ClassVar = "rate_limited"
     level: ClassVar[Level] = "warning"
     provider: str | None
     status: int
+    retry_after_s: int | None = attrs.field(default=None, metadata=ASIDE)
 
 
 @final

@@ -456,5 +456,5 @@ def _trouble(record: CallRecord) -> Notice | None:
     if status in (401, 403):
         return CredentialRejected(provider=provider, status=status)
     if status == 429:
-        return RateLimited(provider=provider, status=status)
+        return RateLimited(provider=provider, status=status, retry_after_s=record.retry_after_s)
     return ProviderErrorReturned(provider=provider, status=status) if status >= 500 else None

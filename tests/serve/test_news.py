@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
+from hivemind_trio.model import Reason
 from hivemind_trio.policy import MemoryFiles, call_changes, check, setting_changes
+from hivemind_trio.proxy import CallRecord
 from hivemind_trio.serve import Options, watcher
 from hivemind_trio.serve.change_log import SAID_MAX, say_calls, say_changes
 from hivemind_trio.serve.load import load
@@ -132,3 +135,18 @@ async def test_a_comparison_that_fails_ends_no_proxy(said: Said, monkeypatch: py
 
     (line,) = said.lines
     assert (line["event"], line["error"]) == ("decision_diff_failed", "RuntimeError: a bug")
+
+
+def test_an_agent_that_is_given_a_429_is_logged_with_the_wait_that_it_was_told(said: Said) -> None:
+    observer = watcher.Watcher(said.log, LogFormat(json=True), Lossy(io.StringIO()), Notices(said.log), Options())
+    record = CallRecord(id="b-1", status=429, rejected=False, reason=Reason.NONE, provider="openai")
+
+    async def main() -> None:
+        observer.call(attrs.evolve(record, retry_after_s=86_400))
+        observer.call(attrs.evolve(record, retry_after_s=86_399))  # of the same provider within a minute: it is counted
+
+    trio.run(main)
+
+    assert said.lines == [
+        {"event": "rate_limited", "level": "warning", "provider": "openai", "status": 429, "retry_after_s": 86_400}
+    ]
