@@ -13,6 +13,7 @@ from .history import Conduct as Conduct
 from .history import Distribution as Distribution
 from .history import HourUsage as HourUsage
 from .history import ProviderHistory as ProviderHistory
+from .history import Silences as Silences
 from .history import StartsKeeper as StartsKeeper
 from .history import Tally as Tally
 from .history import TimeSeries as TimeSeries

@@ -212,6 +212,7 @@ def _notices(proxy: Operated, snapshot: Snapshot, now_ns: int, fleet: KnownFleet
         text = f"{kind} `{subject}` is paused; `hivemind-trio resume {kind} {subject}` lets its calls go"
         yield NoticeView(kind="paused", subject=subject, text=text, since_at=None)
     yield from standstill_notices(proxy, snapshot, now_ns)
+    yield from silence_notices(proxy, snapshot, now_ns)
     for account in budgets(proxy, NoArguments()).budgets:
         if account.share >= 1:
             whose = f" of {account.whose}" if account.whose else ""
@@ -229,6 +230,20 @@ def standstill_notices(proxy: Operated, snapshot: Snapshot, now_ns: int) -> Iter
             if stands.until_ns is not None and stands.until_ns > now_ns:
                 text += f"; the next goes in {seconds(stands.until_ns - now_ns):,.0f} s at the latest"
             yield NoticeView(kind="standstill", subject=name, text=text, since_at=proxy.at(stands.since_ns))
+
+
+def silence_notices(proxy: Operated, snapshot: Snapshot, now_ns: int) -> Iterable[NoticeView]:
+    """Yield the providers that are sent calls and have answered none for long."""
+    for name, pool in snapshot.pools.items():
+        one = proxy.providers.silences.of.get(name)
+        lasts_ns = one.lasts_ns(pool.waiting, now_ns) if one is not None else None
+        if one is None or lasts_ns is None or pool.stands is not None or pool.circuit is not Circuit.CLOSED:
+            continue
+        met = [f"{count} refused" for count in [one.refused] if count] + [f"{one.failed} failed"] * bool(one.failed)
+        text = f"provider `{name}` has answered no call for {seconds(lasts_ns):,.0f} s: "
+        text += f"{len(one.pending)} in flight have no answer, {pool.waiting} wait"
+        text += f"; meanwhile {' and '.join(met)}" if met else ""
+        yield NoticeView(kind="silent", subject=name, text=text, since_at=proxy.at(one.since_ns))
 
 
 def policy_notices(last: ReloadResult, path: str) -> Iterable[NoticeView]:

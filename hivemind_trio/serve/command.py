@@ -136,7 +136,7 @@ async def _run(
         )
         keeper.reload = reloader.reload
         nursery.start_soon(notices.run)
-        nursery.start_soon(Standstills(log).run, house.engine)
+        nursery.start_soon(Standstills(log, house.providers.silences).run, house.engine)
         nursery.start_soon(reloader.run, launch.loaded)
         number = await _until_told(signals, reloader, log)
         for one in jobs:

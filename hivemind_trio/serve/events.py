@@ -505,6 +505,31 @@ class ProviderStandstill:
     next_in_s: float | None
 
 
+@final
+@attrs.frozen(kw_only=True)
+class ProviderSilent:
+    """Calls are sent to the provider, and none has got an answer for long; its circuit is closed."""
+
+    name: ClassVar = "provider_silent"
+    level: ClassVar[Level] = "warning"
+    provider: str
+    silent_s: float
+    inflight: int
+    waiting: int
+    refused: int
+    failed: int
+
+
+@final
+@attrs.frozen(kw_only=True)
+class ProviderAnswers:
+    """The provider, which was silent, answers again."""
+
+    name: ClassVar = "provider_answers"
+    level: ClassVar[Level] = "info"
+    provider: str
+
+
 # ---- journal ----
 
 
@@ -819,6 +844,8 @@ LogEvent: TypeAlias = (
     | RateLimited | ProviderErrorReturned | CredentialRejected | AttemptFailed | ProviderUnreachable
     | CircuitOpened | CircuitHalfOpened | CircuitClosed | ConcurrencyLimitLowered | PlanShareCrossed
     | ProviderStandstill
+    | ProviderSilent
+    | ProviderAnswers
     | StateOpened | BudgetCharged | StateDamaged | StateUnavailable | StateWriteFailed | StateWriteRecovered
     | WorkerStarted | WorkerEnded | WorkerSilent | WorkerBack
     | NodeJoined | SharedStoreAway | SharedStoreBack

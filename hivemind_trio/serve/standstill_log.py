@@ -1,4 +1,4 @@
-"""Log of standstills: calls wait in line for a provider, and none is in flight there."""
+"""Log of standstills, where calls wait for a provider and none is in flight there, and of providers that are silent."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Final, final
 import attrs
 import trio
 
+from hivemind_trio.admin import Silences
 from hivemind_trio.runtime import Engine
-from hivemind_trio.scheduler import Snapshot
+from hivemind_trio.scheduler import Circuit, Snapshot
 
-from .events import ProviderStandstill
+from .events import ProviderAnswers, ProviderSilent, ProviderStandstill
 from .log import EventLog
 
 SECOND_NS: Final = 1_000_000_000
@@ -23,11 +24,14 @@ LOOK_S: Final = 2.5
 @final
 @attrs.define(eq=False)
 class Standstills:
-    """Reports each standstill once."""
+    """Reports each standstill and each silence once."""
 
     log: EventLog
+    silences: Silences
     _said: dict[str, int] = attrs.field(init=False, factory=dict)
     """Provider -> start of its standstill that was reported last."""
+    _silent: dict[str, int] = attrs.field(init=False, factory=dict)
+    """Provider whose silence was reported -> number of its answers before that."""
 
     async def run(self, engine: Engine) -> None:
         """Look at the engine now and then, until cancelled."""
@@ -36,7 +40,8 @@ class Standstills:
             self.look(engine.snapshot(), engine.now_ns())
 
     def look(self, snapshot: Snapshot, now_ns: int) -> None:
-        """Report the providers that stand for long."""
+        """Report the providers that stand or are silent for long."""
+        self._look_at_silences(snapshot, now_ns)
         for name, pool in snapshot.pools.items():
             stands = pool.stands
             if stands is None or now_ns - stands.since_ns <= LONG_NS or self._said.get(name) == stands.since_ns:
@@ -51,3 +56,27 @@ class Standstills:
                     next_in_s=None if stands.until_ns is None else round((stands.until_ns - now_ns) / SECOND_NS, 1),
                 )
             )
+
+    def _look_at_silences(self, snapshot: Snapshot, now_ns: int) -> None:
+        for name, one in self.silences.of.items():
+            if name in self._silent:
+                if one.answers > self._silent[name]:
+                    del self._silent[name]
+                    self.log.emit(ProviderAnswers(provider=name))
+                continue
+            pool = snapshot.pools.get(name)
+            if pool is None or pool.stands is not None or pool.circuit is not Circuit.CLOSED:
+                continue
+            lasts_ns = one.lasts_ns(pool.waiting, now_ns)
+            if lasts_ns is not None:
+                self._silent[name] = one.answers
+                self.log.emit(
+                    ProviderSilent(
+                        provider=name,
+                        silent_s=round(lasts_ns / SECOND_NS, 1),
+                        inflight=len(one.pending),
+                        waiting=pool.waiting,
+                        refused=one.refused,
+                        failed=one.failed,
+                    )
+                )

@@ -8,10 +8,12 @@ import pytest
 import trio
 
 from hivemind_trio.admin import PolicyKeeper, ReloadResult, show
+from hivemind_trio.admin.history import ProviderSilence
 from hivemind_trio.admin.operated import NoArguments
 from hivemind_trio.cli.control.status import header
 from hivemind_trio.listen import LoopLag
-from hivemind_trio.model import Reason
+from hivemind_trio.model import Outcome, Reason
+from hivemind_trio.scheduler import AttemptResult, CallId, Circuit
 from hivemind_trio.scheduler.protocol.snapshot import Standstill
 
 from .test_forecast import SHIPPED, served
@@ -73,3 +75,22 @@ async def test_the_status_says_why_nothing_goes_and_when_it_goes_on() -> None:
 
     why = f"7 calls wait for provider `{name}` and none is in flight: provider `{name}` had reported that a quota was "
     assert told == [[], [f"{why}used up; the next goes in 294 s at the latest"], [f"{why}used up"]]
+
+
+async def test_the_status_says_that_a_provider_answers_none_of_its_calls() -> None:
+    async with served(SHIPPED[0]) as proxy:
+        snapshot = proxy.engine.snapshot()
+        (name, pool), *_ = snapshot.pools.items()
+        silence = proxy.providers.silences.of.setdefault(name, ProviderSilence())
+        for number in range(2):
+            silence.on_granted(CallId(number), 0)
+        silence.on_ended(CallId(1), AttemptResult(outcome=Outcome.BURST, status=429), 1)
+        waits = attrs.evolve(snapshot, pools={name: attrs.evolve(pool, waiting=4)})
+        opened = attrs.evolve(snapshot, pools={name: attrs.evolve(pool, waiting=4, circuit=Circuit.OPEN)})
+        told = [
+            [one.text for one in show.silence_notices(proxy, shot, now_ns)]
+            for shot, now_ns in ((waits, 50_000_000_000), (waits, 61_000_000_000), (opened, 61_000_000_000))
+        ]
+
+    text = f"provider `{name}` has answered no call for 61 s: 1 in flight have no answer, 4 wait; meanwhile 1 refused"
+    assert told == [[], [text], []]

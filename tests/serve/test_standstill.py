@@ -6,6 +6,7 @@ import pytest
 import trio
 import trio.testing
 
+from hivemind_trio.admin import Silences
 from hivemind_trio.model import Outcome
 from hivemind_trio.policy import RetrySettings
 from hivemind_trio.runtime import Engine
@@ -26,7 +27,7 @@ def standing(after_s: int) -> Scheduler:
 
 
 def test_a_standstill_is_reported_once_with_its_reason_and_its_end(said: Said) -> None:
-    scheduler, standstills = standing(20), Standstills(said.log)
+    scheduler, standstills = standing(20), Standstills(said.log, Silences())
 
     for now_ns in (LONG_NS, LONG_NS + SECOND_NS, LONG_NS + 2 * SECOND_NS):
         standstills.look(scheduler.snapshot(), now_ns)
@@ -45,7 +46,7 @@ def test_a_standstill_is_reported_once_with_its_reason_and_its_end(said: Said) -
 
 
 def test_the_next_standstill_is_reported_again(said: Said) -> None:
-    scheduler, standstills = standing(20), Standstills(said.log)
+    scheduler, standstills = standing(20), Standstills(said.log, Silences())
     standstills.look(scheduler.snapshot(), 6 * SECOND_NS)
 
     scheduler.handle(TimePassed(), 20 * SECOND_NS)
@@ -63,7 +64,7 @@ async def test_an_engine_is_looked_at_while_it_runs(
 ) -> None:
     engine = Engine(program(providers=[provider("p")]))
     engine.scheduler = standing(after_s)  # as it would be after a refusal
-    nursery.start_soon(Standstills(said.log).run, engine)
+    nursery.start_soon(Standstills(said.log, Silences()).run, engine)
 
     await trio.sleep(10 if after_s > 5 else 2.6)
 

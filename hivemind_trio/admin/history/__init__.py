@@ -11,6 +11,8 @@ from .hour_usage import UsageSum as UsageSum
 from .provider_history import AttemptSum as AttemptSum
 from .provider_history import CircuitTurn as CircuitTurn
 from .provider_history import ProviderHistory as ProviderHistory
+from .provider_silence import ProviderSilence as ProviderSilence
+from .provider_silence import Silences as Silences
 from .starts import DatedStarts as DatedStarts
 from .starts import StartsKeeper as StartsKeeper
 from .tally import EndedCall as EndedCall

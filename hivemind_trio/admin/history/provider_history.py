@@ -24,6 +24,7 @@ from hivemind_trio.scheduler import (
     Reject,
 )
 
+from .provider_silence import Silences
 from .time_series import DOWN, RATE
 
 MINUTE_NS: Final = 60_000_000_000
@@ -94,12 +95,15 @@ class ProviderHistory:
     """(Provider, model) of each attempt in flight."""
     asked: dict[CallId, str] = attrs.field(factory=dict, init=False)
     """Model that each call that is not over asks for."""
+    silences: Silences = attrs.field(factory=Silences, init=False)
+    """Providers that are sent calls and answer none."""
     _circuits: dict[str, Circuit] = attrs.field(factory=dict, init=False)
     _minutes: deque[tuple[int, dict[_Key, AttemptSum]]] = attrs.field(factory=deque, init=False)
     """(Minute since the engine began, sums of its attempts), oldest first."""
 
     def observe(self, now_ns: int, event: Event, commands: Sequence[Command]) -> None:
         """Note an event; an engine's `journal`."""
+        self.silences.observe(now_ns, event, commands)
         match event:
             case CallArrived(call=call) if call.needs_slot:
                 self.asked[call.id] = call.request.model

@@ -125,7 +125,7 @@ def status(views: Sequence[StatusView], program: Program, agents: int) -> Status
 
 _NOTICES: Final = (
     *("policy", "worker", "disk", "overload", "store", "node", "policies"),
-    *("unreachable", "circuit", "paused", "standstill", "budget"),
+    *("unreachable", "circuit", "paused", "standstill", "silent", "budget"),
 )
 """Kinds, the worst first."""
 

@@ -129,7 +129,7 @@ class Worker:
             settle_memory()
             nursery = await stack.enter_async_context(trio.open_nursery())
             nursery.start_soon(launch.notices.run)
-            nursery.start_soon(Standstills(launch.log).run, house.engine)
+            nursery.start_soon(Standstills(launch.log, house.providers.silences).run, house.engine)
             nursery.start_soon(self._heed, signals)
             nursery.start_soon(self._orphaned)
             self._channel.tell("ready")
