@@ -29,7 +29,7 @@ from h2.events import (
 )
 from h2.events import Event as H2Event
 from h2.exceptions import H2Error
-from hypercorn.events import Closed, Event
+from hypercorn.events import Closed, Event, Updated
 from hypercorn.protocol.events import Body
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h2 import BUFFER_HIGH_WATER, H2Protocol
@@ -45,6 +45,8 @@ _STREAM_WINDOW: Final = 65_535  # the protocol's default, which we leave
 _WEBSOCKET_MESSAGES: Final = 16
 _REFILL_S: Final = 10.0
 """In which an allowance that is used up is whole again."""
+_LAST_WORDS_S: Final = 1.0
+"""In which a client takes what was said before an answer was broken off."""
 _RESETS_FEW: Final = 20
 """A connection that has reset fewer lately is not closed for what the others do."""
 
@@ -104,6 +106,9 @@ class Tasks(TaskGroup):
             return message
 
         async def send_patiently(message: Message) -> None:
+            if http2 is not None and stream.closed:  # Hypercorn's streams would send it
+                await trio.lowlevel.checkpoint()
+                return
             # Bytes are bounded by the wire's patience, a stream's flow-control window by this one.
             with trio.move_on_after(self._link.bounds.write_patience_ns / 1e9) as patience:
                 await send(message)
@@ -236,11 +241,9 @@ class Http2(H2Protocol):
                 await buffer.drain()
 
     def reset(self, stream_id: int) -> None:
-        """RST_STREAM: what was said on it is not a whole answer."""
+        """RST_STREAM behind what was said: it is not a whole answer."""
         self.streams.pop(stream_id).closed = True
-        with suppress(H2Error):
-            self.connection.reset_stream(stream_id, ErrorCodes.INTERNAL_ERROR)
-        self.task_group.spawn(self._after_reset, stream_id)
+        self.task_group.spawn(self._reset, stream_id)
 
     async def taken(self, stream_id: int, body_bytes: int) -> None:
         """Open the windows by what an app has read."""
@@ -248,11 +251,22 @@ class Http2(H2Protocol):
             self.connection.acknowledge_received_data(body_bytes, stream_id)
         await self._flush()
 
-    async def _after_reset(self, stream_id: int) -> None:
+    async def _reset(self, stream_id: int) -> None:
+        buffer = self.stream_buffers.get(stream_id)
+        if buffer is not None and buffer.buffer:
+            # RST_STREAM takes back what waits in the buffer: the error that ends a stream, above all.
+            with trio.move_on_after(_LAST_WORDS_S):
+                await buffer.drain()
+        with suppress(H2Error):
+            self.connection.reset_stream(stream_id, ErrorCodes.INTERNAL_ERROR)
+        is_idle = all(stream.idle for stream in self.streams.values())
+        if is_idle and self._link.closing:
+            self.connection.close_connection()
         await self._flush()
-        if (buffer := self.stream_buffers.get(stream_id)) is not None:
+        if buffer is not None and stream_id in self.stream_buffers:
             await buffer.close()
             await self._window_updated(stream_id)  # the sending task notices and forgets the stream
+        await self.send(Updated(idle=is_idle))
 
     async def _handle_events(self, events: list[H2Event]) -> None:
         resets = {event.stream_id for event in events if isinstance(event, StreamReset)}

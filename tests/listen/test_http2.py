@@ -203,6 +203,50 @@ async def test_half_an_answer_is_reset_and_the_neighbours_live(how: str) -> None
         assert len(house.reports) == (how == "raise")
 
 
+async def test_what_was_said_before_an_answer_broke_off_arrives_and_the_connection_rests() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if await body_of(receive) == b"whole":
+            await respond(send)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        await send({"type": "http.response.body", "body": b", and why", "more_body": True})
+        scope["extensions"]["hivemind.abort"]()
+
+    async with serving(app) as house:
+        client = await Http2Client.of(house)
+        half = await client.ask(b"half")
+        await client.until(half)
+        whole = await client.ask(b"whole")
+        await client.until(whole)
+        broken = await client.ask(b"half")
+        await client.until(broken)
+
+        assert client.reset == {half: 2, broken: 2}
+        assert (client.body[half], client.body[whole], client.body[broken]) == (
+            b"half, and why", b"ok", b"half, and why",
+        )  # fmt: skip
+        house.listener.stop_accepting()
+        await house.emptied()
+
+
+async def test_a_client_that_takes_nothing_has_its_answer_broken_off_all_the_same(clock: trio.abc.Clock) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(3):
+            await send({"type": "http.response.body", "body": b"x" * 30_000, "more_body": True})
+        scope["extensions"]["hivemind.abort"]()
+
+    async with serving(app) as house:
+        client = await Http2Client.of(house)
+        client.acknowledges = False
+        stream_id = await client.ask()
+        await client.until(stream_id)
+
+        assert client.reset == {stream_id: 2}
+        assert len(client.body[stream_id]) < 90_000
+
+
 async def test_a_reset_by_the_client_is_a_hang_up_of_that_stream_only() -> None:
     calls: list[bytes] = []
     told, begun = trio.Event(), trio.Event()
