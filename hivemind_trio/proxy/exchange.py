@@ -21,6 +21,7 @@ from hivemind_trio.wire import (
     Recognised,
     Text,
     TooManyMembers,
+    at_boundary,
     base_url_hint,
     endpoint,
     error_event,
@@ -554,16 +555,19 @@ class Exchange:
         """End an answer that has begun and cannot be finished: say so in its dialect, and never end it cleanly."""
         said = {name.lower(): value for name, value in headers}
         content_type = said.get(b"content-type", b"").decode("latin-1").lower()
-        mid_line = bool(tail) and not tail.endswith(
-            b"\n" if content_type.startswith("application/x-ndjson") else b"\n\n"
-        )
         reason = Reason.UPSTREAM_BROKE
         kind = self.error.kind if self.error is not None else "the client did not read it in time"
         message = error_message(reason, rejection_text(reason, "late", kind=kind))
         error = own_error(self._api(), REJECTIONS[reason].status, message, str(reason))
-        event = error_event(self._api(), self.head.path_text, content_type, error, mid_line=mid_line)
+        event = error_event(self._api(), self.head.path_text, content_type, error)
         # In a compressed body it would be noise, and within a stated length it could make the answer look whole.
-        if event and said.get(b"content-encoding", b"identity") == b"identity" and b"content-length" not in said:
+        fits = at_boundary(content_type, tail)
+        if (
+            event
+            and fits
+            and said.get(b"content-encoding", b"identity") == b"identity"
+            and b"content-length" not in said
+        ):
             await self.send({"type": "http.response.body", "body": event, "more_body": True})
         self.abort()
 

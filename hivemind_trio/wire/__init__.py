@@ -26,6 +26,7 @@ from hivemind_trio.wire.request.token_counting import CountRequest as CountReque
 from hivemind_trio.wire.request.token_counting import count_request as count_request
 from hivemind_trio.wire.request.token_counting import counted_answer as counted_answer
 from hivemind_trio.wire.request.token_counting import counting as counting
+from hivemind_trio.wire.response.error_bodies import at_boundary as at_boundary
 from hivemind_trio.wire.response.error_bodies import error_event as error_event
 from hivemind_trio.wire.response.error_bodies import own_error as own_error
 from hivemind_trio.wire.response.error_bodies import provider_error as provider_error

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hivemind_trio.dialects import CREDENTIAL_HEADERS, credential_header
 from hivemind_trio.model import Api
 from hivemind_trio.wire import (
+    at_boundary,
     error_event,
     own_error,
     provider_error,
@@ -32,8 +33,8 @@ def refused(api: Api | None, status: int) -> Any:
     return json.loads(refusal_body(api, status, "too many", "queue-full"))
 
 
-def broke(api: Api | None, path: str, content_type: str, *, mid_line: bool = False) -> bytes:
-    return error_event(api, path, content_type, own_error(api, 502, "broke off", "upstream-broke"), mid_line=mid_line)
+def broke(api: Api | None, path: str, content_type: str) -> bytes:
+    return error_event(api, path, content_type, own_error(api, 502, "broke off", "upstream-broke"))
 
 
 def sdk_client(status: int, body: bytes, content_type: str) -> httpx2.Client:
@@ -142,7 +143,7 @@ def test_openai_s_sdk_reads_a_refusal(status: int, error: type[openai.APIStatusE
 def test_an_answer_that_is_no_stream_has_no_place_for_an_error() -> None:
     for kind in ("application/json", "text/html", "", "text/plain; charset=utf-8"):
         for api in (*Api, None):
-            assert broke(api, "/v1/messages", kind, mid_line=True) == b""
+            assert broke(api, "/v1/messages", kind) == b""
 
 
 def test_anthropic_s_sdk_reads_the_error_event() -> None:
@@ -172,39 +173,20 @@ def test_openai_s_sdk_reads_the_error_in_a_response() -> None:
     assert raised.value.code == "upstream-broke"
 
 
-@pytest.mark.parametrize(
-    ("api", "path"),
-    [
-        (Api.ANTHROPIC, "/v1/messages"),
-        (Api.OPENAI, "/v1/chat/completions"),
-        (Api.OPENAI, "/v1/responses"),
-        (Api.GEMINI, "/v1beta/models/g:streamGenerateContent"),
-        (None, "/x"),
-    ],
-)
-def test_an_error_in_the_middle_of_a_line_begins_an_event_of_its_own(api: Api | None, path: str) -> None:
-    spoilt = b'data: {"half' + broke(api, path, EVENTS, mid_line=True)
-
-    first, error, rest = spoilt.split(b"\n\n")
-
-    assert (first, rest) == (b'data: {"half', b"")
-    data = [line.removeprefix(b"data: ") for line in error.split(b"\n") if line.startswith(b"data: ")]
-    assert "broke off" in str(json.loads(b"".join(data)))
-
-
-def test_an_error_at_an_event_s_end_adds_no_empty_event() -> None:
+@pytest.mark.parametrize("tail", [b"", b"1}\n\n", b"}\r\n\r\n"])
+def test_an_error_fits_behind_a_whole_event(tail: bytes) -> None:
+    assert at_boundary(EVENTS, tail)
     assert not broke(Api.ANTHROPIC, "/v1/messages", EVENTS).startswith(b"\n")
 
 
-@pytest.mark.parametrize("mid_line", [True, False])
-def test_ollama_s_lines_end_with_one_more(mid_line: bool) -> None:
-    sent = b'{"half' if mid_line else b'{"whole": 1}\n'
+@pytest.mark.parametrize("tail", [b'{"ha', b"1}\n", b"}\r\n", b"\n\r\n"])
+def test_no_error_fits_behind_half_an_event(tail: bytes) -> None:
+    assert not at_boundary(EVENTS, tail)
 
-    lines = (sent + broke(Api.OLLAMA, "/api/chat", NDJSON, mid_line=mid_line)).split(b"\n")
 
-    assert len(lines) == 3
-    assert json.loads(lines[1]) == {"error": "broke off"}
-    assert lines[2] == b""
+def test_an_error_of_ollama_is_a_line_behind_a_whole_one() -> None:
+    assert json.loads(broke(Api.OLLAMA, "/api/chat", NDJSON)) == {"error": "broke off"}
+    assert [at_boundary(NDJSON, tail) for tail in (b"", b"1}\n", b'{"ha')] == [True, True, False]
 
 
 # ---- a provider's error, after a 200 of ours ----

@@ -84,13 +84,22 @@ def _fits(value: object, own: object) -> bool:
     return value is not None and (isinstance(value, int) or not isinstance(own, int))
 
 
+def at_boundary(content_type: str, tail: bytes) -> bool:
+    """Return whether an event of ours can follow these last bytes of a stream.
+
+    Behind half an event it could not: SDKs would fail to parse what comes of both, and raise no error of theirs.
+    """
+    if content_type.startswith("application/x-ndjson"):
+        return not tail or tail.endswith(b"\n")
+    return not tail or tail.endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))
+
+
 def error_event(
     api: Api | None,
     path: str,
     content_type: str,
     error: ErrorBody,
     *,
-    mid_line: bool = False,
     begun: bool = True,
     model: str = "",
 ) -> bytes:
@@ -99,15 +108,14 @@ def error_event(
     Args:
         content_type: Of the answer: only event streams and NDJSON can hold an error after their 200.
         error: As the dialect's plain answers have it.
-        mid_line: The bytes so far do not end with an empty line (SSE) or a newline (NDJSON).
         begun: The provider's own events have come; else nothing but keep-alive events.
         model: As asked for.
     """
     if content_type.startswith("application/x-ndjson"):
-        return (b"\n" if mid_line else b"") + dump({"error": error_fields(error)["message"]}) + b"\n"
+        return dump({"error": error_fields(error)["message"]}) + b"\n"
     dialect = dialect_of(api)
     if dialect.streams_arrays and not begun and content_type.startswith("application/json"):
         return dump([error])
     if not content_type.startswith("text/event-stream"):
         return b""
-    return (b"\n\n" if mid_line else b"") + dialect.error_event(error, path, model, begun)
+    return dialect.error_event(error, path, model, begun)
