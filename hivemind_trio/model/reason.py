@@ -225,7 +225,12 @@ REJECTIONS: Final[Mapping[Reason, Rejection]] = {
         "the proxy is overloaded: its CPU cannot serve more calls",
         memory="the proxy is overloaded: the request bodies of its calls take {limit:,} MiB, all that they may",
     ),
-    Reason.DRAINING: _row(503, _RETRY, "the proxy is shutting down and accepts no new calls"),
+    Reason.DRAINING: _row(
+        503,
+        _RETRY,
+        "the proxy is shutting down and accepts no new calls",
+        cut="the proxy has shut down before the call was over (`server {{ drain }}`)",
+    ),
     Reason.INTERNAL_ERROR: _row(
         500, _RETRY, "the proxy has made a mistake and cannot send this call; its log has the error (`attempt_crashed`)"
     ),

@@ -100,6 +100,11 @@ class Door:
             case other:
                 raise NotImplementedError(f"no ASGI scope of type {other} is served here")
 
+    def cut_off(self) -> None:
+        """End every call that is not over, and tell its agent."""
+        for exchange in list(self.exchanges.values()):
+            exchange.cut_off()
+
     def turned_away(self, status: int, peer: str, bytes_out: int) -> None:
         """Record a request that the listener refused: its head was too large or malformed, or the loop lags."""
         reason = BY_STATUS.get(status, Reason.BAD_REQUEST)
@@ -151,8 +156,8 @@ class Door:
                 # ASGI lets send() succeed after the agent has hung up; this is the only sign there is.
                 extensions["hivemind.on_disconnect"](here.cancel)
                 await exchange.run(receive)
-            if here.cancelled_caught and exchange.is_cancelled:
-                await exchange.end_cancelled()
+            if here.cancelled_caught and exchange.ended_by is not None:
+                await exchange.end_cancelled(exchange.ended_by)
         finally:
             del self.exchanges[exchange.call_id]
             self.bodies.give_back(exchange.body_bytes)

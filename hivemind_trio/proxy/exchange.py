@@ -61,6 +61,9 @@ RETRY_AFTER_NO_ROOM_NS: Final = 5 * SECOND_NS
 
 RETRY_AFTER_HELD_NS: Final = 30 * SECOND_NS
 
+RETRY_AFTER_CUT_NS: Final = SECOND_NS
+"""A proxy that stops is usually replaced at once."""
+
 HEADER_TEXT_MAX: Final = 1_024
 """Characters of a header's value of ours: some are the caller's words."""
 
@@ -142,8 +145,10 @@ class Exchange:
     """Bytes of the request's body that are held for the call."""
     scope: trio.CancelScope | None = attrs.field(init=False, default=None)
     """Everything that is done for the call."""
-    is_cancelled: bool = attrs.field(init=False, default=False)
-    """An operator has ended it."""
+    ended_by: Reason | None = attrs.field(init=False, default=None)
+    """Why the proxy has ended it before its time: for an operator, or to stop; None: it has not."""
+    outbox: Outbox | None = attrs.field(init=False, default=None)
+    """Answer that is being delivered; None: none is."""
     usage: Callable[[], Usage | None] = attrs.field(init=False, default=lambda: None)
     """Usage of the latest attempt."""
 
@@ -238,18 +243,33 @@ class Exchange:
 
     def cancel(self) -> None:
         """End the call for an operator: its place in the queue, or its attempt."""
-        self.is_cancelled = True
+        self.ended_by = Reason.CANCELLED
         if self.scope is not None:
             self.scope.cancel()
 
-    async def end_cancelled(self) -> None:
-        """Tell the agent, after `run` was cancelled for an operator."""
+    def cut_off(self) -> None:
+        """End the call because the proxy stops: with an error event if its answer has begun, else with an error."""
+        if self.ended_by is not None:
+            return
+        self.ended_by = Reason.DRAINING
+        if self.outbox is not None:
+            self.outbox.close()  # what has come is delivered first
+        elif self.scope is not None:
+            self.scope.cancel()
+
+    async def end_cancelled(self, reason: Reason) -> None:
+        """Tell the agent, after `run` was cancelled for an operator, or to stop."""
         if self.bytes_out or (self.status and not self._committed):
             # Of an answer that has begun the agent must not take what it has for the whole.
-            self.rejected, self.reason = True, Reason.CANCELLED
+            self.rejected, self.reason = True, reason
             self.abort()
+            return
+        if not self.asked.apis:
+            self.asked = Recognised(apis=endpoint(self.head.path_text, self.head.words).apis, generates=False)
+        if reason is Reason.DRAINING:
+            await self._reject(reason, rejection_text(Reason.DRAINING, "cut"), RETRY_AFTER_CUT_NS)
         else:
-            await self._reject(Reason.CANCELLED, rejection_text(Reason.CANCELLED))
+            await self._reject(reason, rejection_text(Reason.CANCELLED))
 
     # ---- the request ----
 
@@ -523,6 +543,7 @@ class Exchange:
             await self._end_with_error(reason, error)
             return
         trailers = self.can_trail and not self._committed and b"trailer" in [name.lower() for name, _ in headers]
+        self.outbox = outbox
         await self._begin(status, headers, trailers=trailers)
         tail = b""
         while True:
@@ -552,22 +573,20 @@ class Exchange:
         await self.send({"type": "http.response.start", "status": status, "headers": headers, "trailers": trailers})
 
     async def _break_off(self, headers: Headers, tail: bytes) -> None:
-        """End an answer that has begun and cannot be finished: say so in its dialect, and never end it cleanly."""
+        """End an answer that has begun and is not finished: say so in its dialect, and never end it cleanly."""
         said = {name.lower(): value for name, value in headers}
         content_type = said.get(b"content-type", b"").decode("latin-1").lower()
-        reason = Reason.UPSTREAM_BROKE
-        kind = self.error.kind if self.error is not None else "the client did not read it in time"
-        message = error_message(reason, rejection_text(reason, "late", kind=kind))
-        error = own_error(self._api(), REJECTIONS[reason].status, message, str(reason))
+        if self.ended_by is Reason.DRAINING and self.error is None:
+            reason, words = Reason.DRAINING, rejection_text(Reason.DRAINING, "cut")
+            self.rejected, self.reason = True, reason
+        else:
+            kind = self.error.kind if self.error is not None else "the client did not read it in time"
+            reason, words = Reason.UPSTREAM_BROKE, rejection_text(Reason.UPSTREAM_BROKE, "late", kind=kind)
+        error = own_error(self._api(), REJECTIONS[reason].status, error_message(reason, words), str(reason))
         event = error_event(self._api(), self.head.path_text, content_type, error)
         # In a compressed body it would be noise, and within a stated length it could make the answer look whole.
-        fits = at_boundary(content_type, tail)
-        if (
-            event
-            and fits
-            and said.get(b"content-encoding", b"identity") == b"identity"
-            and b"content-length" not in said
-        ):
+        plain = said.get(b"content-encoding", b"identity") == b"identity" and b"content-length" not in said
+        if event and plain and at_boundary(content_type, tail):
             await self.send({"type": "http.response.body", "body": event, "more_body": True})
         self.abort()
 

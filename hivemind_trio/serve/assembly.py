@@ -31,6 +31,8 @@ from .traces import CallTraces
 
 CLOSE_S: Final = 2.0
 """Time for which idle upstream connections may close in order."""
+CUT_S: Final = 2.0
+"""Time for agents to take the errors of the calls that are cut off."""
 
 _LARGEST_BODIES: Final = 8
 
@@ -115,6 +117,13 @@ class ProxyServer:
         self.listener.stop_accepting()
         await self.engine.idle()
         await self.listener.idle()
+
+    async def cut_off(self) -> None:
+        """End the calls that `drain` did not wait for: agents get an error, and a moment to read it."""
+        self.door.cut_off()
+        with trio.move_on_after(CUT_S):
+            await self.engine.idle()
+            await self.listener.idle()
 
 
 def _bases(program: Program, secrets: Mapping[SecretRef, str]) -> dict[str, str]:

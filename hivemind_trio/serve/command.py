@@ -163,9 +163,10 @@ async def _drain(house: ProxyServer, notices: Notices, log: EventLog, number: in
     log.emit(DrainStarted(signal=_signal_name(number), in_flight=in_flight, timeout_s=at_most_s))
     with trio.move_on_after(at_most_s) as patience:
         await house.drain()
-    notices.flush(everything=True)
     if patience.cancelled_caught:
         log.emit(DrainTimedOut(cut_off=house.engine.snapshot().inflight))
+        await house.cut_off()
+    notices.flush(everything=True)
     log.emit(ServingStopped())
 
 

@@ -291,22 +291,25 @@ async def test_sigterm_lets_a_stream_end_well_and_takes_no_new_connections(
     assert proxy.of("stopped")[0]["level"] == "info"
 
 
-async def test_what_has_not_ended_when_the_patience_has_is_cut_off_and_never_looks_whole(
-    policy: Path, provider: SimulatedProvider
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_what_has_not_ended_when_the_patience_has_is_cut_off_and_its_agent_is_told(
+    policy: Path, provider: SimulatedProvider, workers: int
 ) -> None:
     save(policy, text(provider, rest="server { drain 200ms }\n"))
     provider.replies.append(ScriptedReply(hold_after=(1, trio.Event())))
-    async with serving("--policy", policy) as proxy, client_of(proxy.url) as client:
+    async with serving("--policy", policy, "--workers", f"{workers}") as proxy, client_of(proxy.url) as client:
         stream = await client.chat.completions.create(model="gpt-x", messages=messages(), stream=True)
         await anext(aiter(stream))
         proxy.signal(signal.SIGTERM)
-        with pytest.raises(openai.APIConnectionError):
+        with pytest.raises(openai.APIError, match="the proxy has shut down") as told:
             [chunk async for chunk in stream]
+        await stream.close()
         status = await proxy.ended()
         await proxy.says("stopped")
 
+    assert told.value.code == "draining"
     assert status == 0
-    assert proxy.of("drain_timed_out")[0]["cut_off"] == 1
+    assert [one["cut_off"] for one in proxy.of("drain_timed_out")] == [1]
     with trio.fail_after(PATIENCE_S):
         await provider.until(lambda: provider.hangups == 1)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import anthropic
 import attrs
+import httpx2
 import openai
 import pytest
 import trio
@@ -246,3 +247,57 @@ async def test_an_sdk_is_served_though_an_attempt_failed_after_a_200_of_ours() -
 
     assert all(said)
     assert [one.attempts for one in place.records] == [1, 3]
+
+
+# ---- a proxy that stops ----
+
+
+@pytest.mark.parametrize(("name", "kind"), [("anthropic", anthropic.APIStatusError), ("chat", openai.APIError),
+                                            ("responses", openai.APIError)])  # fmt: skip
+async def test_an_sdk_is_told_that_the_proxy_has_stopped_in_the_middle_of_its_stream(
+    name: str, kind: type[Exception]
+) -> None:
+    raised: list[Exception] = []
+    async with standing(RETRYING) as place:
+        place.provider.replies.append(ScriptedReply(hold_after=(1, trio.Event())))
+
+        async def ask() -> None:
+            with pytest.raises(kind, match="the proxy has shut down") as caught:
+                await in_thread(lambda: SDKS[name].ask(place))
+            raised.append(caught.value)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await until(lambda: any(one.bytes_out for one in place.house.door.exchanges.values()))
+            with trio.move_on_after(0):
+                await place.house.drain()
+            await place.house.cut_off()
+
+    assert not isinstance(raised[0], openai.APIConnectionError)
+    assert [str(one.reason) for one in place.records] == ["draining"]
+
+
+async def test_over_http_2_the_error_comes_before_the_reset() -> None:
+    came = b""
+    async with standing(RETRYING) as place, trio.open_nursery() as nursery:
+        place.provider.replies.append(ScriptedReply(hold_after=(1, trio.Event())))
+
+        async def stop() -> None:
+            await until(lambda: any(one.bytes_out for one in place.house.door.exchanges.values()))
+            with trio.move_on_after(0):
+                await place.house.drain()
+            await place.house.cut_off()
+
+        nursery.start_soon(stop)
+        body = {"model": "claude-x", "max_tokens": 99, "messages": messages(), "stream": True}
+        async with (
+            httpx2.AsyncClient(http1=False, http2=True, trust_env=False, timeout=PATIENCE_S) as client,
+            client.stream("POST", f"{place.url}/v1/messages", json=body) as answer,
+        ):
+            pieces = answer.aiter_raw()
+            with suppress(httpx2.RemoteProtocolError):
+                while True:
+                    came += await anext(pieces)
+
+    assert came.rpartition(b"event: error\n")[2].startswith(b'data: {"type":"error"')
+    assert b"the proxy has shut down" in came

@@ -22,6 +22,7 @@ from hivemind_trio.proxy import Whose
 from hivemind_trio.runtime import Engine
 from hivemind_trio.scheduler import LedgerWritable, Pausable, PauseSet
 from hivemind_trio.serve.assembly import ProxyServer, settle_memory
+from hivemind_trio.serve.events import DrainTimedOut
 from hivemind_trio.serve.launch import Launch, transport_for
 from hivemind_trio.serve.load import Loaded
 from hivemind_trio.serve.log import LogFormat, Lossy, Notices, make_log
@@ -274,8 +275,11 @@ class Worker:
         with trio.move_on_after(EMPTYING_S):
             while not connections.is_empty():  # noqa: ASYNC110 - the kernel has no event for it
                 await trio.sleep(0.01)
-        with trio.move_on_after(house.engine.program.server.drain_ns / 1e9):
+        with trio.move_on_after(house.engine.program.server.drain_ns / 1e9) as patience:
             await house.drain()
+        if patience.cancelled_caught:
+            launch.log.emit(DrainTimedOut(cut_off=house.engine.snapshot().inflight))
+            await house.cut_off()
         launch.notices.flush(everything=True)
 
 
