@@ -189,6 +189,20 @@ def test_the_cost_of_a_call_is_what_was_measured() -> None:
     ]
 
 
+def test_the_cost_of_a_call_beside_litellm_is_what_was_measured() -> None:
+    made = json.loads((ROOT / "bench/results/overhead.json").read_text("utf-8"))
+    cpu = {row["subject"]: row.get("crowd_cpu_us", 0) / 1_000 for row in rows("overhead")}
+    (told,) = re.findall(
+        r"With 32 clients a call took ([\d.]+) ms of CPU in LiteLLM ([\d.]+), and ([\d.]+) ms in version ([\d.]+) of",
+        " ".join(README.split()),
+    )
+
+    versions = made["made"]["versions"]
+    assert told == (
+        f"{cpu['LiteLLM']:.1f}", versions["LiteLLM"], f"{cpu['hivemind-trio']:.1f}", versions["hivemind-trio"],
+    )  # fmt: skip
+
+
 def test_what_is_left_of_an_overloaded_proxy_is_what_was_measured() -> None:
     costs, fates = rows("overload"), rows("overload", 1)
     text = " ".join((ROOT / "hivemind_trio/docs/operating.md").read_text("utf-8").split())
