@@ -801,6 +801,8 @@ class AdviceView:
     """Limits that were lifted, one at a time."""
     limits: int
     """Limits that there are."""
+    waited_p95_s: float
+    """Recorded waits of these calls for their turns, 95th percentile."""
     lanes: tuple[AdviceLaneView, ...]
     """Simulated waits under the policy as it is."""
     advice: tuple[AdviceRowView, ...]

@@ -3,38 +3,53 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import attrs
+import msgspec
 import pytest
 import trio
 
 from hivemind_trio.admin import OPERATIONS, Facts, keep_advised
 from hivemind_trio.admin.views import AdviceLaneView, AdviceState, AdviceView
-from hivemind_trio.model import Api, RecordedCall
+from hivemind_trio.cli.control.queue import advice_text
+from hivemind_trio.cli.control.words import span
+from hivemind_trio.model import Api, Outcome, RecordedCall
 from hivemind_trio.sim import LaneWait, World, parse_scenario
 from hivemind_trio.store import open_journal, read_journal
 from tests.admin.test_policy import operated, read
 from tests.e2e.house import standing
-from tests.store.written import CALL, tell
+from tests.store.written import CALL, MS, tell
 
 POLICY: Final = 'hmp 1\nprovider anthropic { base "http://127.0.0.1:9"; concurrency 12 }\n'
 SECOND: Final = 1_000_000_000
+UNEXPLAINED: Final = "calls waited 17 s (p95), and no limit of the policy explains that"
 PATIENCE_S: Final = 600
 """A study takes seconds of CPU, and a busy machine ten times as long: only what hangs is to fail."""
 
 pytestmark = pytest.mark.slow
 
 
-async def journal_of(path: Path, callers: int) -> None:
-    """Write a journal of so many callers, each with a call at the same time."""
+async def journal_of(path: Path, callers: int, waited_s: int = 0, *, refused: bool = False) -> None:
+    """Write a journal of so many callers, each with a call at the same time.
+
+    Args:
+        waited_s: For its turn.
+        refused: Each was refused once before.
+    """
     request = attrs.evolve(CALL.request, apis=(Api.ANTHROPIC,), path="/v1/messages", headers={})
 
     def call(name: str) -> RecordedCall:
-        attempt = attrs.evolve(CALL.attempts[0], ended_ns=7 * SECOND)
+        waited_ns = waited_s * SECOND
+        attempt = attrs.evolve(
+            CALL.attempts[0], granted_ns=waited_ns, waited_ns=waited_ns, ended_ns=waited_ns + 7 * SECOND
+        )
+        before = attrs.evolve(attempt, granted_ns=0, waited_ns=0, ended_ns=MS, outcome=Outcome.BURST, status=429)
+        attempts = (*(before,) * refused, attempt)
         return attrs.evolve(
-            CALL, request=request, caller=name, again=name, attempts=(attempt,), ended_ns=attempt.ended_ns
+            CALL, request=request, caller=name, again=name, attempts=attempts, ended_ns=attempt.ended_ns
         )
 
     async with open_journal(str(path), on_trouble=print) as journal:
@@ -43,11 +58,13 @@ async def journal_of(path: Path, callers: int) -> None:
             tell(journal, call(f"agent-{number}"), number + 1)
 
 
-async def advised(folder: Path, policy: str, callers: int | None) -> tuple[AdviceView, AdviceView]:
+async def advised(
+    folder: Path, policy: str, callers: int | None, waited_s: int = 0, *, refused: bool = False
+) -> tuple[AdviceView, AdviceView]:
     """Return the first answer and the last one; `callers` None: without a journal, 0: with the file that is there."""
     path = folder / "team.journal"
     if callers:
-        await journal_of(path, callers)
+        await journal_of(path, callers, waited_s, refused=refused)
     loaded = read(folder, policy)
     operation = OPERATIONS["advice"]
     with trio.fail_after(PATIENCE_S):
@@ -141,6 +158,25 @@ async def test_where_there_is_nothing_to_advise_it_says_why(
 
     assert (found.state, found.advice) == (state, ())
     assert said in found.text
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "refused", "said"),
+    [
+        (17, True, f"{UNEXPLAINED}: anthropic refused 12 of 24 attempts"),
+        (17, False, f"{UNEXPLAINED}; `hivemind-trio explain --slow` has the reasons"),
+        (1, True, "hardly a call waited: no limit needs to be lifted"),
+    ],
+)
+async def test_waits_that_the_simulation_does_not_have_are_not_denied(
+    waited_s: int, refused: bool, said: str, tmp_path: Path
+) -> None:
+    _, found = await advised(tmp_path, POLICY, 12, waited_s, refused=refused)
+
+    assert (found.text, found.waited_p95_s) == (said, float(waited_s))
+    shown = advice_text(msgspec.to_builtins(found), datetime.now(UTC)).splitlines()
+    assert shown[0] == said
+    assert f"which waited {span(waited_s)} (p95)" in shown[2]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ The runs are those of `hivemind-trio simulate --trace`, at a fifth of a processo
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, final
 
@@ -13,7 +15,7 @@ import attrs
 
 from hivemind_trio.admin.operated import SECOND_NS, seconds
 from hivemind_trio.admin.views import AdviceLaneView, AdviceRowView, AdviceState, AdviceView
-from hivemind_trio.model import RecordedCall
+from hivemind_trio.model import Outcome, RecordedCall
 from hivemind_trio.policy import MemoryFiles, Program, check
 from hivemind_trio.sim import Advice as FoundAdvice
 from hivemind_trio.sim import (
@@ -40,6 +42,11 @@ SHARE: Final = 0.2
 SEEDS: Final = (1, 2)
 ROWS_MAX: Final = 5
 """Sentences that are shown."""
+WAITED_NS: Final = 2 * SECOND_NS
+"""Waits from which on it is said that the simulation does not have them."""
+REFUSED: Final = frozenset(
+    {Outcome.QUOTA, Outcome.BURST, Outcome.TOO_FAST, Outcome.CONCURRENCY, Outcome.OVERLOADED, Outcome.TERMINAL}
+)
 
 
 @final
@@ -156,21 +163,45 @@ class Pace:
 
 def without_study(state: AdviceState, text: str) -> AdviceView:
     """Return an answer without advice."""
-    return AdviceView(state=state, text=text, at=None, calls=0, span_s=0.0, tried=0, limits=0, lanes=(), advice=())
+    return AdviceView(
+        state=state, text=text, at=None, calls=0, span_s=0.0, tried=0, limits=0, waited_p95_s=0.0, lanes=(), advice=()
+    )
 
 
 def _view(calls: list[RecordedCall], scenario: Scenario, study: AdviceStudy) -> AdviceView:
     return AdviceView(
         state=AdviceState.READY,
-        text=_summary(scenario, study),
+        text=_unsimulated(calls, study) or _summary(scenario, study),
         at=None,
         calls=len(calls),
         span_s=seconds(calls[-1].arrived_ns),
         tried=study.tried,
         limits=study.lifts,
+        waited_p95_s=seconds(_waited_p95_ns(calls)),
         lanes=tuple(_lane(name, wait) for name, wait in study.lanes.items() if wait.served or wait.rejected),
         advice=tuple(_row(one) for one in study.advice[:ROWS_MAX]),
     )
+
+
+def _waited_p95_ns(calls: Sequence[RecordedCall]) -> int:
+    """Return the 95th percentile of what the calls that were sent waited for their turns."""
+    waits = sorted(one.attempts[-1].waited_ns for one in calls if one.attempts)
+    return waits[int(0.95 * (len(waits) - 1))] if waits else 0
+
+
+def _unsimulated(calls: Sequence[RecordedCall], study: AdviceStudy) -> str:
+    """Return that the calls waited for something that the simulation does not have; empty: they did not."""
+    waited_ns = _waited_p95_ns(calls)
+    simulated_ns = max((one.p95_ns for one in study.lanes.values()), default=0.0)
+    if study.advice or waited_ns < WAITED_NS or simulated_ns > waited_ns / 2:
+        return ""
+    attempts = Counter(one.provider for call in calls for one in call.attempts)
+    refused = Counter(one.provider for call in calls for one in call.attempts if one.outcome in REFUSED)
+    text = f"calls waited {_span(waited_ns)} (p95), and no limit of the policy explains that"
+    if refused:
+        met = "; ".join(f"{name} refused {n} of {attempts[name]} attempts" for name, n in refused.most_common(3))
+        return f"{text}: {met}"
+    return f"{text}; `hivemind-trio explain --slow` has the reasons"
 
 
 def _summary(scenario: Scenario, study: AdviceStudy) -> str:

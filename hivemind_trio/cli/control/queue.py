@@ -98,10 +98,11 @@ def advise(as_json: bool, socket: str | None, policy: str | None) -> None:
                 line.write("the proxy simulates the last hour")
             time.sleep(ASK_S)
             found = client.get("/v1/advice")
-    click.echo(json.dumps(found, indent=2) if as_json else fitted(advice_text(found)), nl=as_json)
+    text = json.dumps(found, indent=2) if as_json else fitted(advice_text(found, datetime.now(UTC)))
+    click.echo(text, nl=as_json)
 
 
-def advice_text(found: dict[str, Any]) -> str:
+def advice_text(found: dict[str, Any], now: datetime) -> str:
     """Return the sentences, and the waits that they are compared with."""
     lines = [found["text"], ""]
     lines += [f"- {one['text']}" for one in found["advice"]]
@@ -109,12 +110,16 @@ def advice_text(found: dict[str, Any]) -> str:
         lines.append("")
     if found["state"] != "ready":
         return f"{found['text']}\n"
+    ago = ""
+    if found["at"] is not None:
+        ago = f"{span(max(0.0, (now - datetime.fromisoformat(found['at'])).total_seconds()))} ago "
     lines.append(
-        f"simulated: {found['calls']:,} calls over {span(found['span_s'])}, "
-        f"{found['tried']} of {found['limits']} limits lifted by half, one at a time"
+        f"simulated {ago}with {found['calls']:,} calls over {span(found['span_s'])}, which waited "
+        f"{span(found['waited_p95_s'])} (p95); {found['tried']} of {found['limits']} limits were lifted by half, "
+        "one at a time"
     )
     rows = [
         [one["lane"], f"{one['served']:,}", span(one["wait_p95_s"]), f"{one['rejected']:,}"] for one in found["lanes"]
     ]
-    head = ["lane", "calls", "waits p95", "rejected"]
+    head = ["lane", "calls", "simulated waits p95", "rejected"]
     return "\n".join(lines) + "\n\n" + table(head, rows, right={1, 2, 3})
