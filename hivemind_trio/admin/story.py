@@ -30,7 +30,7 @@ ADVICE: Final = {
     "plan-pace": "a lane that `plan {{ pace }}` of provider `{declared}` does not name",
     "plan-used-up": "`overage allow` in `plan` of provider `{declared}`: such calls are paid beyond the plan",
     "limits": "raise `limits` of provider `{provider}`, if its account allows more",
-    "growth": "nothing in the policy: provider `{provider}` refused calls for their rate; declare its `limits`",
+    "growth": "declare the `limits` of provider `{provider}`: it refused calls for their rate, which is then learned",
     "budget": "raise the budget ({budgets}), or take the call out of it",
     "store-unavailable": "make room on the disk of the state",
     "breaker-open": "add `fallback` to provider `{declared}`, so that calls go elsewhere while it is down",

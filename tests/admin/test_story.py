@@ -18,3 +18,12 @@ def test_a_fallback_is_advised_for_the_provider_of_an_account() -> None:
     said = advice(cast(CallStory, story))
 
     assert said == "add `fallback` to provider `claude`, so that a retry goes elsewhere"
+
+
+def test_limits_are_advised_where_a_provider_refused_calls_for_their_rate() -> None:
+    attempt = SimpleNamespace(reason="growth", waited_ns=10**9, provider="claude", budgets=())
+    story = SimpleNamespace(
+        attempts=(attempt,), refused=None, reason="growth", waited_ns=10**9, lane="default", agent="ci"
+    )
+
+    assert advice(cast(CallStory, story)).startswith("declare the `limits` of provider `claude`")

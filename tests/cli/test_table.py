@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hivemind_trio.cli.control.queue import advice_text
 from hivemind_trio.cli.control.status import BUDGETS_SHOWN, fullest_budgets, lane_table
 from hivemind_trio.cli.table import aligned, columns_wanted, fit, joined, table
 from hivemind_trio.policy import width
@@ -153,3 +154,15 @@ def test_a_lane_says_what_its_calls_wait_for(waits: list[tuple[str, int]], shown
     text = lane_table([{**lane, "waits": [{"reason": reason, "n": n} for reason, n in waits]}], datetime.now(UTC))
 
     assert text.splitlines()[-1].split(maxsplit=3)[3:] == ([shown] if shown else [])
+
+
+def test_a_proxy_of_an_older_version_is_shown_without_what_it_does_not_tell() -> None:
+    unknown = {"p50_at": None, "p90_at": None}
+    lane = {"name": "default", "waiting": 22, "inflight": 3, "first": unknown, "last": unknown}
+    advice = {
+        "state": "ready", "text": "no", "at": None, "calls": 9, "span_s": 5.0, "tried": 1, "limits": 1,
+        "lanes": [], "advice": [],
+    }  # fmt: skip
+
+    assert lane_table([lane], NOW).splitlines()[-1].split() == ["default", "22", "3"]
+    assert "with 9 calls over 5.0 s; 1 of 1 limits" in advice_text(advice, NOW)

@@ -113,10 +113,10 @@ def advice_text(found: dict[str, Any], now: datetime) -> str:
     ago = ""
     if found["at"] is not None:
         ago = f"{span(max(0.0, (now - datetime.fromisoformat(found['at'])).total_seconds()))} ago "
+    waited = f", which waited {span(found['waited_p95_s'])} (p95)" if "waited_p95_s" in found else ""
     lines.append(
-        f"simulated {ago}with {found['calls']:,} calls over {span(found['span_s'])}, which waited "
-        f"{span(found['waited_p95_s'])} (p95); {found['tried']} of {found['limits']} limits were lifted by half, "
-        "one at a time"
+        f"simulated {ago}with {found['calls']:,} calls over {span(found['span_s'])}{waited}; "
+        f"{found['tried']} of {found['limits']} limits were lifted by half, one at a time"
     )
     rows = [
         [one["lane"], f"{one['served']:,}", span(one["wait_p95_s"]), f"{one['rejected']:,}"] for one in found["lanes"]

@@ -252,7 +252,7 @@ def lane_table(lanes: list[dict[str, Any]], now: datetime) -> str:
             one["name"],
             f"{one['waiting']:,}",
             f"{one['inflight']:,}",
-            _waits(one["waits"]),
+            _waits(one.get("waits", [])),
             start(one["first"], now),
             start(one["last"], now),
         ]
