@@ -24,6 +24,9 @@ REPEATS: Final = "repeats"
 ASIDE: Final = {"aside": True}
 """Metadata of a field that does not tell notices apart: free text, or a number without a bound."""
 
+BY_SIZE: Final = {"told_as": int.bit_length}
+"""Metadata of a count that tells notices apart by its power of two."""
+
 NOTHING: Final = (None, "", ())
 """Values of absent fields."""
 
@@ -468,12 +471,12 @@ class CircuitClosed:
 @final
 @attrs.frozen(kw_only=True)
 class ConcurrencyLimitLowered:
-    """Adaptive concurrency lowered the limit after this outcome."""
+    """Adaptive concurrency lowered the limit after this outcome; each power of two is told at once."""
 
     name: ClassVar = "concurrency_limit_lowered"
     level: ClassVar[Level] = "warning"
     provider: str
-    limit: int = attrs.field(metadata=ASIDE)
+    limit: int = attrs.field(metadata=BY_SIZE)
     outcome: Outcome | None = attrs.field(metadata=ASIDE)
 
 
@@ -880,8 +883,10 @@ def values(event: LogEvent) -> dict[str, Any]:
 
 def key_of(event: LogEvent) -> tuple[str, ...]:
     """Return the text that two occurrences of the same notice share."""
-    telling = {one.name for one in attrs.fields(type(event)) if not one.metadata.get("aside")}
-    return (event.name, *(f"{name}={value}" for name, value in values(event).items() if name in telling))
+    told_as = {
+        one.name: one.metadata.get("told_as", str) for one in attrs.fields(type(event)) if not one.metadata.get("aside")
+    }
+    return (event.name, *(f"{name}={told_as[name](value)}" for name, value in values(event).items() if name in told_as))
 
 
 def field_names(event: type[LogEvent]) -> Mapping[str, bool]:

@@ -27,8 +27,8 @@ async def watcher(said: Said, settings: str) -> Watcher:
     return made
 
 
-def adapted(circuit: Circuit, because: Outcome | None) -> LimitChanged:
-    return LimitChanged(provider="anthropic", limit=8, circuit=circuit, because=because)
+def adapted(circuit: Circuit, because: Outcome | None, limit: int = 8) -> LimitChanged:
+    return LimitChanged(provider="anthropic", limit=limit, circuit=circuit, because=because)
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,13 @@ async def test_that_fewer_calls_go_at_a_time_is_said_and_that_more_do_is_not(sai
 
     (line,) = said.lines
     assert (line["event"], line["limit"], line["outcome"]) == ("concurrency_limit_lowered", 8, "overloaded")
+
+
+async def test_a_limit_that_falls_far_within_a_minute_is_told_on_its_way(said: Said) -> None:
+    """A storm of overloads lowers 64 to 1 in seconds, and the minute after it is the one in which somebody looks."""
+    told = await watcher(said, "")
+
+    for limit in (52, 50, 40, 26, 20, 10, 9, 5, 2, 1, 2, 1):
+        told.adapted(adapted(Circuit.CLOSED, Outcome.OVERLOADED, limit))
+
+    assert [line["limit"] for line in said.lines] == [52, 26, 10, 5, 2, 1]
