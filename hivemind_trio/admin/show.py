@@ -237,7 +237,8 @@ def silence_notices(proxy: Operated, snapshot: Snapshot, now_ns: int) -> Iterabl
     for name, pool in snapshot.pools.items():
         one = proxy.providers.silences.of.get(name)
         lasts_ns = one.lasts_ns(pool.waiting, now_ns) if one is not None else None
-        if one is None or lasts_ns is None or pool.stands is not None or pool.circuit is not Circuit.CLOSED:
+        stands = pool.stands is not None and now_ns - pool.stands.since_ns > STANDS_NS
+        if one is None or lasts_ns is None or stands or pool.circuit is not Circuit.CLOSED:
             continue
         met = [f"{count} refused" for count in [one.refused] if count] + [f"{one.failed} failed"] * bool(one.failed)
         text = f"provider `{name}` has answered no call for {seconds(lasts_ns):,.0f} s: "

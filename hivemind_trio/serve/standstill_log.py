@@ -65,7 +65,10 @@ class Standstills:
                     self.log.emit(ProviderAnswers(provider=name))
                 continue
             pool = snapshot.pools.get(name)
-            if pool is None or pool.stands is not None or pool.circuit is not Circuit.CLOSED:
+            if pool is None or pool.circuit is not Circuit.CLOSED:
+                continue
+            # Between two tests nothing is in flight for some seconds, which is no standstill yet.
+            if pool.stands is not None and now_ns - pool.stands.since_ns > LONG_NS:
                 continue
             lasts_ns = one.lasts_ns(pool.waiting, now_ns)
             if lasts_ns is not None:

@@ -94,10 +94,11 @@ def test_tests_of_a_provider_that_are_all_refused_are_no_answers(watched: Watche
     watched.answer(1)
     watched.calls(8, first=2)
     while watched.now_ns < 40 * SECOND_NS:
-        granted, watched.granted = watched.granted, []
-        for number in granted:
+        while watched.granted:  # each is refused at once, so that none is in flight when somebody looks
+            number = watched.granted.pop()
             if number > 1:
                 watched.post(AttemptEnded(CallId(number), REFUSED))
+        assert watched.scheduler.snapshot().pools["p"].stands is not None
         watched.at(watched.now_ns + SECOND_NS)
 
     assert [one["event"] for one in watched.said.lines] == ["provider_silent"]
