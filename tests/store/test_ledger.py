@@ -180,6 +180,38 @@ async def test_a_full_disk_is_said_once_and_nothing_is_lost() -> None:
         assert place.trouble[1:] == [""]
 
 
+async def test_hints_that_a_full_disk_did_not_take_are_written_later_and_the_trouble_lasts_until_then() -> None:
+    async with opened() as place:
+        place.disk.full = True
+        place.hints["a", "limit"] = "8"
+        await until(lambda: place.trouble)
+        await trio.sleep(0.1)  # several rounds with nothing else to write
+        troubles = list(place.trouble)
+
+        place.disk.full = False
+        await until(lambda: place.disk.learned)
+        await until(lambda: place.trouble[-1] == "")
+
+    assert troubles == ["database or disk is full"]
+    assert place.disk.learned == [{("a", "limit"): "8"}]
+
+
+async def test_a_chunk_that_another_process_could_not_be_given_is_trouble_until_one_can() -> None:
+    async with opened() as place:
+        place.disk.full = True
+        for _ in range(2):
+            with pytest.raises(sqlite3.OperationalError):
+                await place.ledger.draw_now([(KEY, 5)])
+            await trio.sleep(0.05)
+        troubles = list(place.trouble)
+
+        place.disk.full = False
+        await place.ledger.draw_now([(KEY, 5)])
+        await until(lambda: place.trouble[-1] == "")
+
+    assert troubles == ["database or disk is full"]
+
+
 async def test_a_disk_that_is_full_at_the_end_ends_the_process_all_the_same() -> None:
     async with opened() as place:
         place.disk.full = True

@@ -492,6 +492,17 @@ def test_half_a_line_of_a_full_disk_is_taken_back(tmp_path: Path, monkeypatch: p
     assert list(read_entries(tmp_path / "log")) == [spent(MONEY, 5), spent(MONEY, 7)]
 
 
+def test_a_store_on_a_disk_that_has_become_read_only_closes(disk: OnDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, missing_ok: bool = False) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    disk.store.close()
+    monkeypatch.undo()
+
+    assert SqliteStore.open(disk.path, NOW, left).restored.spends == {}
+
+
 # ---- leases ----
 
 

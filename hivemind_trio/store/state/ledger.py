@@ -102,7 +102,11 @@ class Ledger:
         self._held = False
         """The scheduler knows that the log takes no entries."""
         self._known: dict[tuple[str, str], str] = {}
-        """Hints that are written."""
+        """Hints that are written, or about to be."""
+        self._unlearned: Learned = {}
+        """Those that are about to be."""
+        self._undrawn = False
+        """Another process of this proxy could not be given a chunk."""
 
     def open(self, restored: Restored) -> None:
         """Hand the scheduler what earlier processes left."""
@@ -166,7 +170,15 @@ class Ledger:
             OSError, sqlite3.Error: It cannot be done now.
         """
         self._keys.update(account for account, _ in draws)
-        await trio.to_thread.run_sync(self._store.draw, draws, limiter=self._thread)
+        try:
+            await trio.to_thread.run_sync(self._store.draw, draws, limiter=self._thread)
+        except (OSError, sqlite3.Error) as error:
+            self._undrawn = True
+            self._trouble(error)
+            raise
+        if self._undrawn:
+            self._undrawn = False
+            self._wake.set()
 
     def rename(self, renames: Renames) -> None:
         """Accounts are called otherwise from now on."""
@@ -220,17 +232,17 @@ class Ledger:
                 await self._wake.wait()
                 with trio.move_on_after(FOLD_S):
                     await self._urgent.wait()
-            learned: Learned = {}
             if trio.current_time() >= learn_at_s:
                 learn_at_s = trio.current_time() + LEARN_S
-                learned = self._news()
-            if not await self._write(learned):
+                self._learn()
+            if not await self._write():
                 await trio.sleep(AGAIN_S)
 
     async def finish(self) -> None:
         """Write what is left, as far as `CLOSE_S` allows."""
         with trio.CancelScope(shield=True), trio.move_on_after(CLOSE_S):
-            if await self._write(self._news()):
+            self._learn()
+            if await self._write():
                 try:
                     await trio.to_thread.run_sync(self._store.bye, limiter=self._thread)
                 except (OSError, sqlite3.Error) as error:
@@ -240,14 +252,13 @@ class Ledger:
         """Run a blocking method of the store in a thread, when no other one runs."""
         await trio.to_thread.run_sync(write, limiter=self._thread)
 
-    def _news(self) -> Learned:
-        """Return the hints that have changed since they were last written."""
-        learned = self._learned()
-        news = {key: value for key, value in learned.items() if self._known.get(key) != value}
+    def _learn(self) -> None:
+        """Note the hints that have changed since they were last written."""
+        news = {key: value for key, value in self._learned().items() if self._known.get(key) != value}
         self._known |= news
-        return news
+        self._unlearned = {**self._unlearned, **news}
 
-    async def _write(self, learned: Learned) -> bool:
+    async def _write(self) -> bool:
         """Write what there is; False: it cannot be done now, and is to be tried again."""
         self._wake, self._urgent = trio.Event(), trio.Event()
         if self._backlog and not self._held:
@@ -261,14 +272,14 @@ class Ledger:
                 self._rotate()
             # Draws first: calls wait for them, and for nothing else here.
             await self._draw()
-            if self._batches or self._names or learned:
-                await trio.to_thread.run_sync(self._commit, self._batches, self._names, learned, limiter=self._thread)
+            if self._batches or self._names or self._unlearned:
+                await trio.to_thread.run_sync(self._commit, self._batches, self._names, limiter=self._thread)
         except (OSError, sqlite3.Error) as error:
             self._trouble(error)
             self._wake.set()
             self._urgent.set()
             return False
-        if self._troubled:
+        if self._troubled and not self._undrawn:
             self._troubled = ""
             self._on_trouble("")
         if self._held:
@@ -295,15 +306,16 @@ class Ledger:
         if batch is not None:
             self._batches.append(batch)
 
-    def _commit(self, batches: list[object], names: list[Mapping[AccountKey, AccountKey]], learned: Learned) -> None:
+    def _commit(self, batches: list[object], names: list[Mapping[AccountKey, AccountKey]]) -> None:
         while batches:
             self._store.fold(batches[0])
             batches.pop(0)
         while names:
             self._store.rename(names[0])
             names.pop(0)
-        if learned:
-            self._store.learn(learned, self._wall_ns())
+        if self._unlearned:
+            self._store.learn(self._unlearned, self._wall_ns())
+            self._unlearned = {}
 
     def _trouble(self, error: Exception) -> None:
         if not self._troubled:

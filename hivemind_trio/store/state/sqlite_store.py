@@ -274,7 +274,8 @@ class SqliteStore:
         """Let go of the file, as the end of the process would."""
         self._log.close()
         if not self._log.size:
-            self._log.path.unlink(missing_ok=True)
+            with suppress(OSError):  # the disk may be read-only; the next start removes it
+                self._log.path.unlink(missing_ok=True)
         self._database.close()
         self._lock.release()
 
