@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Final, final
 
 import attrs
@@ -179,14 +179,23 @@ def _overload(proxy: Operated, now_ns: int) -> Iterable[NoticeView]:
         yield NoticeView(kind="overload", subject="", text=text, since_at=since_at)
 
 
+def disk_notices(troubles: Mapping[str, str]) -> Iterable[NoticeView]:
+    """Yield the files that cannot be written.
+
+    Args:
+        troubles: `state`, `journal` or `jobs` -> the reason.
+    """
+    for file, why in troubles.items():
+        text = f"the {file} cannot be written: {why}; {UNWRITTEN[file]}"
+        yield NoticeView(kind="disk", subject=file, text=text, since_at=None)
+
+
 def _notices(proxy: Operated, snapshot: Snapshot, now_ns: int, fleet: KnownFleet) -> Iterable[NoticeView]:
     """Yield what needs attention, the worst first."""
     if snapshot.draining:
         yield NoticeView(kind="draining", subject="", text="the proxy is shutting down", since_at=None)
     yield from policy_notices(proxy.policy.result(), proxy.facts.policy)
-    for file, why in proxy.disk_troubles.items():
-        text = f"the {file} cannot be written: {why}; {UNWRITTEN[file]}"
-        yield NoticeView(kind="disk", subject=file, text=text, since_at=None)
+    yield from disk_notices(proxy.disk_troubles)
     if fleet.away_s is not None:
         text = f"the shared store has not answered for {fleet.away_s:.0f} s: shares hold for the lease, then `outage`"
         yield NoticeView(kind="store", subject="redis", text=text, since_at=None)

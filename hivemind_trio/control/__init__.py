@@ -16,6 +16,7 @@ from .door import ControlSocket as ControlSocket
 from .door import control_url as control_url
 from .door import listen_on_loopback as listen_on_loopback
 from .door import open_control as open_control
+from .exposition import HELP as HELP
 from .exposition import Collect as Collect
 from .exposition import collecting as collecting
 from .exposition import metrics_route as metrics_route

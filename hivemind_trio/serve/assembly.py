@@ -27,6 +27,7 @@ from hivemind_trio.upstream import PoolTransport, Upstream
 
 from .events import AcceptFailed, AttemptCrashed, ConnectionCrashed
 from .sharing.node_sharing import SharedSlots, sharing
+from .state import StateTrouble
 from .traces import CallTraces
 
 CLOSE_S: Final = 2.0
@@ -188,12 +189,11 @@ async def open_house(
     told = _Callbacks(
         upstream, _bases(program, secrets), journal, traces, report, on_call, on_adapted, on_plan, program.server
     )
-    engine, ledger = _engine(program, told, state, on_state_trouble, records=records, audit=audit)
-    leases = lease_keeper(program, engine.now_ns, state, ledger, on_state_trouble)
-    alias_key = state.alias_key if state is not None else b""
-    door = Door(
-        engine, upstream, on_call=partial(told.over, engine), alias_key=alias_key, bodies_max=_bodies_max(program)
-    )
+    trouble = StateTrouble(on_state_trouble)
+    engine, ledger = _engine(program, told, state, trouble.of("ledger"), records=records, audit=audit)
+    leases = lease_keeper(program, engine.now_ns, state, ledger, trouble.of("leases"))
+    alias_key, bodies_max = state.alias_key if state is not None else b"", _bodies_max(program)
+    door = Door(engine, upstream, on_call=partial(told.over, engine), alias_key=alias_key, bodies_max=bodies_max)
     if journal is not None:
         journal.began(__version__, program.hash, engine.now_ns(), program.reads, program.price)
     door.use(program, secrets)

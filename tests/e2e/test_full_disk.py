@@ -7,6 +7,7 @@ The proxy keeps its files on a tmpfs of 2 MB that nobody else has. It is filled,
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ import pytest
 import trio
 
 from hivemind_trio.demo import SimulatedProvider
+from tests.e2e.control import command, own_runtime
 from tests.e2e.process import PATIENCE_S, Proxy, environment
 
 MOUNTS = ["unshare", "--user", "--map-root-user", "--mount"]
@@ -43,21 +45,29 @@ pytestmark = [
 
 
 @asynccontextmanager
-async def serving_from(policy: Path, size: str, disk: Path) -> AsyncIterator[tuple[Proxy, Path]]:
+async def serving_from(policy: Path, size: str, disk: Path, *words: str) -> AsyncIterator[tuple[Proxy, Path]]:
     """A proxy whose state directory is a tmpfs, and the path at which others see that."""
     mount = f'mkdir {disk} && mount -t tmpfs -o size={size} tmpfs {disk} && exec "$@"'
     serve = [sys.executable, "-m", "hivemind_trio", "serve", "--policy", str(policy), "--log-format", "json"]
-    process = await trio.lowlevel.open_process(
-        [*MOUNTS, "sh", "-c", mount, "sh", *serve, "--listen", "127.0.0.1:0"],
-        stderr=subprocess.PIPE,
-        env=environment(XDG_STATE_HOME=str(disk)),
-    )
+    with own_runtime() as runtime:
+        process = await trio.lowlevel.open_process(
+            [*MOUNTS, "sh", "-c", mount, "sh", *serve, "--listen", "127.0.0.1:0", *words],
+            stderr=subprocess.PIPE,
+            env=environment(XDG_STATE_HOME=str(disk), **runtime),
+        )
+        async with ending(process) as proxy:
+            yield proxy, Path(f"/proc/{process.pid}/root{disk}")
+
+
+@asynccontextmanager
+async def ending(process: trio.Process) -> AsyncIterator[Proxy]:
+    """A proxy that serves, and is killed afterwards."""
     try:
         async with trio.open_nursery() as nursery:
             proxy = Proxy(process)
             nursery.start_soon(proxy.read)
             await proxy.says("serving")
-            yield proxy, Path(f"/proc/{process.pid}/root{disk}")
+            yield proxy
             nursery.cancel_scope.cancel()
     finally:
         process.kill()
@@ -97,15 +107,24 @@ async def asked_until(url: str, holds: Callable[[httpx2.Response], Any], **heade
                 return answer
 
 
+async def notices(proxy: Proxy) -> set[tuple[str, str]]:
+    """Kind and subject of what the status warns of."""
+    socket_file = proxy.of("control_opened")[0]["socket"]
+    code, shown, _ = await command({}, "status", "--socket", socket_file, "--json")
+    assert code == 0
+    return {(one["kind"], one["subject"]) for one in json.loads(shown)["notices"]}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
 async def test_a_full_disk_holds_calls_with_a_budget_only_and_says_so(
-    tmp_path: Path, provider: SimulatedProvider
+    tmp_path: Path, provider: SimulatedProvider, workers: int
 ) -> None:
     policy = tmp_path / "team.hmp"
     policy.write_text(
         f'hmp 1\nprovider sim {{ api generic; base "{provider.url}"; concurrency 4 }}\n'
         'budget metered when header.x-metered == "yes" { requests 10k/day }\n'
     )
-    async with serving_from(policy, "2m", tmp_path / "disk") as (proxy, disk):
+    async with serving_from(policy, "4m", tmp_path / "disk", "--workers", f"{workers}") as (proxy, disk):
         assert (await ask(proxy.url, **{"x-metered": "yes"})).status_code == 200
         filler = fill(disk)
 
@@ -118,13 +137,15 @@ async def test_a_full_disk_holds_calls_with_a_budget_only_and_says_so(
         failed = await proxy.says("state_write_failed")
         assert re.search("No space left|disk is full", failed["error"])  # the system's word, or SQLite's
         assert failed["file"].endswith("state.db")
-        assert (await proxy.says("journal_write_failed"))["file"].endswith("journal.db")
+        await proxy.says("journal_write_failed", times=workers)
+        assert await notices(proxy) == {("disk", "state"), ("disk", "journal")}
 
         filler.unlink()
 
         await asked_until(proxy.url, lambda answer: answer.status_code == 200, **{"x-metered": "yes"})
         assert (await proxy.says("state_write_recovered"))["file"] == failed["file"]
-        await proxy.says("journal_write_recovered")
+        await proxy.says("journal_write_recovered", times=workers)
+        assert await notices(proxy) == set()
         proxy.signal(signal.SIGTERM)
         assert await proxy.ended() == 0
 

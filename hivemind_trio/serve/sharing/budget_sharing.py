@@ -13,7 +13,7 @@ from hivemind_trio.runtime import Engine
 from hivemind_trio.scheduler import AccountKey, AskBudgets, BudgetsAnswered, BudgetsCalled, BudgetsUnanswered
 from hivemind_trio.scheduler.sharing.budget_ask import BudgetsAsk
 from hivemind_trio.scheduler.sharing.share_row import FencedNode
-from hivemind_trio.store.fleet.interface import FleetStore, StoreUnreachable
+from hivemind_trio.store.fleet.interface import CreditNotKept, FleetStore, StoreUnreachable
 from hivemind_trio.store.state.interface import account_text
 
 from .store_answers import StoreAnswers
@@ -100,8 +100,8 @@ class BudgetSharing:
         )
         try:
             answer = await self._answers.of(lambda: self._store.spend(ask))
-        except FencedNode:
-            pass  # the pools of slots say so
+        except (FencedNode, CreditNotKept):
+            pass  # the pools of slots say so, or who keeps the state
         except StoreUnreachable as error:
             self._say_trouble(str(error))
         except trio.Cancelled:

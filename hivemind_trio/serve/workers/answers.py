@@ -19,9 +19,9 @@ from hivemind_trio.admin.history import UsageKey, UsageSum
 from hivemind_trio.admin.hour import usage_of
 from hivemind_trio.admin.operated import NoArguments
 from hivemind_trio.admin.provider import WhichProvider
-from hivemind_trio.admin.show import WhichCalls, policy_notices
+from hivemind_trio.admin.show import WhichCalls, disk_notices, policy_notices
 from hivemind_trio.admin.views import BudgetsView, CallState, HourView, ProviderDetailView, StatusView, WorkerView
-from hivemind_trio.control import of_process
+from hivemind_trio.control import HELP, of_process
 from hivemind_trio.policy import Program
 from hivemind_trio.scheduler import AccountKey, Pausable
 
@@ -124,12 +124,14 @@ class FleetAnswers:
         facts: Of the supervisor.
         policy: Keeper of the policy.
         note: Told of every change.
+        disk_troubles: Files of the supervisor -> why they cannot be written now.
     """
 
     fleet: Supervised
     facts: Facts
     policy: PolicyKeeper
     note: Callable[[str, str, str, str], None]
+    disk_troubles: Mapping[str, str]
 
     @property
     def policy_hash(self) -> str:
@@ -318,6 +320,7 @@ class FleetAnswers:
 
     def _notices(self) -> list[Any]:
         found = list(policy_notices(self.policy.result(), self.facts.policy))  # workers read no policy
+        found += disk_notices(self.disk_troubles)  # and write no state
         serving = {worker.name for worker in self.fleet.ready()}
         for name in sorted(set(self.fleet.names) - serving):
             found.append(merging.notice("worker", name, f"{name} has ended, and is started again"))
@@ -396,6 +399,7 @@ class FleetAnswers:
         serving = [
             gauge("workers", "Workers that serve.", len(self.fleet.ready())),
             counter("worker_starts", "Processes of workers that were started.", starts),
+            gauge("state_writable", HELP["state_writable"], float("state" not in self.disk_troubles)),
         ]
         return together([own, serving, *(families for _, families in found)])
 

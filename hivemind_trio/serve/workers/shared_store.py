@@ -15,13 +15,14 @@ from hivemind_trio.scheduler.learning.lesson import LearnAnswer, LearnAsk
 from hivemind_trio.scheduler.sharing.budget_ask import NO_LIMIT, BudgetsAnswer, BudgetsAsk
 from hivemind_trio.scheduler.sharing.share_row import FencedNode, RowNotice, ShareAnswer, ShareRequest
 from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk, WindowShape
-from hivemind_trio.store.fleet.interface import FleetStore, Notice, StoreUnreachable
+from hivemind_trio.store.fleet.interface import CreditNotKept, FleetStore, Notice, StoreUnreachable
 from hivemind_trio.store.fleet.node_cards import ListedNode, NodeCard
 from hivemind_trio.store.state.interface import account_of
 
 from .channel import Channel, ChannelClosed, Failed, body_of
 
 FENCED: Final = "fenced"
+UNWRITABLE: Final = "unwritable"
 CALL: Final = "store.call"
 """Notice to a worker that it is to speak to the store."""
 TOLD: Final = "store.told"
@@ -91,6 +92,8 @@ class ChannelStore:
         except Failed as failed:
             if failed.code == FENCED:
                 raise FencedNode from None
+            if failed.code == UNWRITABLE:
+                raise CreditNotKept(str(failed)) from None
             raise StoreUnreachable(str(failed)) from None
         except ChannelClosed:
             raise StoreUnreachable("the supervisor has ended") from None
@@ -123,7 +126,7 @@ def serve_store(store: FleetStore, channel: Channel, nursery: trio.Nursery, cove
                     if asked.limit != NO_LIMIT and granted.drawn > asked.drawn:
                         await cover(account_of(text), granted.out, asked.limit)
             except (OSError, sqlite3.Error) as error:
-                raise Failed("unwritable", str(error)) from None
+                raise Failed(UNWRITABLE, str(error)) from None
         return answer
 
     async def learn(body: msgspec.Raw) -> LearnAnswer:

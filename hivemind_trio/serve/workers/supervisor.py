@@ -42,6 +42,7 @@ from hivemind_trio.serve.events import (
 )
 from hivemind_trio.serve.launch import EXIT_OK, Launch, NotStarted, refuse
 from hivemind_trio.serve.load import Loaded
+from hivemind_trio.serve.state import StateTrouble
 from hivemind_trio.store import SESSIONS_HINT, Journal, Ledger, SqliteStore, writing
 from hivemind_trio.store.fleet.memory_fleet import MemoryFleet
 
@@ -353,7 +354,7 @@ class WorkerFleet:
 
 @asynccontextmanager
 async def _ledger(
-    launch: Launch, state: SqliteStore | None, fleets: list[WorkerFleet]
+    state: SqliteStore | None, fleets: list[WorkerFleet], on_trouble: Callable[[str], None]
 ) -> AsyncIterator[SharedLedger | None]:
     """Keep the ledger within the context."""
     if state is None:
@@ -370,19 +371,21 @@ async def _ledger(
         post=post,
         left_ns=lambda window: Calendar.of(fleets[0].program.server.timezone).turns(0, window),
         learned=lambda: shared.hints,
-        on_trouble=launch.watcher.state_trouble,
+        on_trouble=on_trouble,
     )
     shared = SharedLedger(state, ledger, FIRST)
     async with writing(ledger):
         yield shared
 
 
-def _leases(launch: Launch, ledger: SharedLedger | None, fleets: list[WorkerFleet]) -> SupervisedLeases:
+def _leases(
+    launch: Launch, ledger: SharedLedger | None, fleets: list[WorkerFleet], on_trouble: Callable[[str], None]
+) -> SupervisedLeases:
     """Return the leases of all workers."""
     program = launch.loaded.program
     state, writer = (ledger.state, ledger.ledger) if ledger is not None else (None, None)
     return SupervisedLeases(
-        leases=lease_keeper(program, time.monotonic_ns, state, writer, launch.watcher.state_trouble),
+        leases=lease_keeper(program, time.monotonic_ns, state, writer, on_trouble),
         priorities=OwnPriorities(),
         note=launch.watcher.operator,
         now_ns=time.monotonic_ns,
@@ -397,8 +400,9 @@ async def supervise(launch: Launch, count: int) -> int:
         async with AsyncExitStack() as stack:
             state, journal = await launch.open_files(stack)
             signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
-            ledger = await stack.enter_async_context(_ledger(launch, state, fleets))
-            leases = _leases(launch, ledger, fleets)
+            trouble = StateTrouble(launch.watcher.state_trouble)
+            ledger = await stack.enter_async_context(_ledger(state, fleets, trouble.of("ledger")))
+            leases = _leases(launch, ledger, fleets, trouble.of("leases"))
             await stack.enter_async_context(keeping_leases(leases.leases))
             host, port = launch.sockets[0].getsockname()[:2]
             fleet = WorkerFleet(
@@ -477,7 +481,11 @@ async def _doors(fleet: WorkerFleet, keeper: PolicyKeeper) -> AsyncIterator[Flee
     """Let operators reach the proxy within the context."""
     launch = fleet.launch
     answers = FleetAnswers(
-        fleet=fleet, facts=launch.facts(fleet.url, fleet.journal), policy=keeper, note=launch.watcher.operator
+        fleet=fleet,
+        facts=launch.facts(fleet.url, fleet.journal),
+        policy=keeper,
+        note=launch.watcher.operator,
+        disk_troubles=launch.watcher.disk_troubles,
     )
     doors = Doors(
         ask=answers.ask,

@@ -33,8 +33,15 @@ class StoreUnreachable(Exception):  # noqa: N818 - what is the case, in words
     """The store gives no answer, or none that can be used."""
 
 
+@final
+class CreditNotKept(Exception):  # noqa: N818 - what is the case, in words
+    """The store answers, and cannot write the credit of a budget that it would give."""
+
+
 class FleetStore(Protocol):
     """Store of a fleet. Every method raises `StoreUnreachable` where the store cannot be used.
+
+    `spend` of a store that keeps credit on a disk of its own raises `CreditNotKept`, too.
 
     The rules are those of `scheduler/sharing`: every store answers the same history alike.
     """

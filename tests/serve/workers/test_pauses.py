@@ -37,7 +37,7 @@ async def test_the_supervisor_notes_a_pause_before_it_asks_and_takes_it_back_if_
 
     fleet.ready = lambda: [SimpleNamespace(name="worker-1", operate=operate)]
     unused: Any = None
-    answers = FleetAnswers(fleet=fleet, facts=unused, policy=unused, note=unused)
+    answers = FleetAnswers(fleet=fleet, facts=unused, policy=unused, note=unused, disk_troubles={})
     asked = answers.ask(OPERATIONS[name], Pausee(kind=KEY[0], name=KEY[1]), "me")
     if is_refused:
         with pytest.raises(OperationFailed, match="no such agent"):

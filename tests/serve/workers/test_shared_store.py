@@ -23,7 +23,7 @@ from hivemind_trio.scheduler.sharing.shared_pool import SharedPool
 from hivemind_trio.scheduler.sharing.window_ring import WindowAsk, WindowRing, WindowShape
 from hivemind_trio.serve.workers.channel import Channel
 from hivemind_trio.serve.workers.shared_store import ChannelStore, Cover, serve_store
-from hivemind_trio.store.fleet.interface import Notice, StoreUnreachable
+from hivemind_trio.store.fleet.interface import CreditNotKept, Notice, StoreUnreachable
 from hivemind_trio.store.fleet.memory_fleet import MemoryFleet
 from hivemind_trio.store.state.interface import account_text
 
@@ -155,7 +155,7 @@ async def test_budgets_pass_a_channel_and_their_credit_is_durable_before_a_worke
             assert await store.spend(ask) == model.spend(ask, clock.now_ms, RUN)
         # Nothing is granted where a budget stops no call, and nothing more where the disk does not take it.
         await store.spend(spending("b", 3, limit=NO_LIMIT, drawn=50, least=5))
-        with pytest.raises(StoreUnreachable, match="disk full"):
+        with pytest.raises(CreditNotKept, match="disk full"):
             await store.spend(spending("b", 4, drawn=50, least=60, waits=True))
     assert covered == [(TEAM, 30, 100), (TEAM, 80, 100)]
 
