@@ -102,9 +102,12 @@ class LeaseSession:
     async def _waiting(self, wait: LeaseWait) -> AsyncGenerator[bytes]:
         """Yield the place in line as it changes, until the request has become something or its time is over."""
         told, told_s = -1, -BEAT_S
-        until_s = trio.current_time() + (self.what.wait_s if self.what.wait_s is not None else float("inf"))
+        began_s = trio.current_time()
+        until_s = began_s + (self.what.wait_s if self.what.wait_s is not None else float("inf"))
         while not wait.news.is_set() and trio.current_time() < until_s:
             before = self.house.leases.before(wait)
+            if before is None and trio.current_time() >= began_s + STEP_S:
+                before = 0  # its lease is being written, for as long as the disk is full or read-only
             if before is not None and (before != told or trio.current_time() >= told_s + BEAT_S):
                 told, told_s = before, trio.current_time()
                 yield _line("waiting", before_you=before)
