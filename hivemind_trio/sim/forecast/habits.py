@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
+from operator import mul
 from random import Random
 from statistics import fmean
 from typing import Final, Self, final
@@ -78,22 +79,26 @@ class Durations:
                 results.append(result)
         return cls(lasted, results, list(accumulate(masses)), seen[-1][0] if seen else 0, steepness)
 
-    def draw(self, random: Random, age_ns: int = 0, load: float = 1.0) -> tuple[int, AttemptResult]:
+    def draw(
+        self, random: Random, age_ns: int = 0, load: float = 1.0, luck: float | None = None
+    ) -> tuple[int, AttemptResult]:
         """Return the duration of an attempt that has taken `age_ns`, and its result.
 
         Args:
             load: Attempts at once.
+            luck: From 0 for the shortest to 1 for the longest; None: by chance.
         """
+        luck = random.random() if luck is None else luck
         if not self._steepness:
-            return self._draw(random, age_ns)
+            return self._draw(random, age_ns, luck)
         scale = load**self._steepness
-        took_ns, result = self._draw(random, round(age_ns / scale))
+        took_ns, result = self._draw(random, round(age_ns / scale), luck)
         return max(age_ns, round(took_ns * scale)), result
 
-    def _draw(self, random: Random, age_ns: int) -> tuple[int, AttemptResult]:
+    def _draw(self, random: Random, age_ns: int, luck: float) -> tuple[int, AttemptResult]:
         before = bisect_right(self._lasted_ns, age_ns)
         done = self._mass[before - 1] if before else 0.0
-        rank = bisect_right(self._mass, done + random.random() * (1 - done), lo=before)
+        rank = bisect_right(self._mass, done + luck * (1 - done), lo=before)
         if rank < len(self._mass):
             return self._lasted_ns[rank], self._results[rank]
         if not self._results:
@@ -214,11 +219,46 @@ class RefusalCourse:
 
 @final
 @attrs.define
+class AttemptPace:
+    """Lucks of attempts one after the other, as alike as durations of late were: a Gaussian copula of order one.
+
+    A provider that is slow is slow for several attempts. Were each drawn by itself, the time that many take would be
+    foreseen as much too certain.
+    """
+
+    likeness: float
+    _last: float | None = attrs.field(default=None, init=False)
+
+    @classmethod
+    def of(cls, attempts: Sequence[SeenAttempt]) -> Self:
+        """Return the pace that attempts show, in the order in which they began."""
+        lasted = [one.lasted_ns for one in attempts if one.result is not None]
+        if len(lasted) < FITTED:
+            return cls(0.0)
+        middle = (len(lasted) - 1) / 2
+        ranks = [0.0] * len(lasted)
+        for rank, number in enumerate(sorted(range(len(lasted)), key=lasted.__getitem__)):
+            ranks[number] = rank - middle
+        alike = sum(map(mul, ranks, ranks[1:])) / sum(rank * rank for rank in ranks)
+        return cls(max(0.0, alike - 1 / math.sqrt(len(lasted))))
+
+    def luck(self, random: Random) -> float:
+        """Return the luck of the next attempt, from 0 to 1."""
+        found = random.gauss(0.0, 1.0)
+        if self._last is not None:
+            found = self.likeness * self._last + math.sqrt(1 - self.likeness**2) * found
+        self._last = found
+        return 0.5 * math.erfc(-found / math.sqrt(2))
+
+
+@final
+@attrs.define
 class Attempts:
     """Attempts at one provider in one future."""
 
     _all: Durations
     _accepted: Durations
+    _pace: AttemptPace
     _groups: Mapping[str, RefusalCourse]
     _other: RefusalCourse
     """Refusals of a group that was not called."""
@@ -236,6 +276,7 @@ class Attempts:
         return cls(
             Durations.of(seen, steepness),
             Durations.of(accepted, steepness),
+            AttemptPace.of(accepted),
             {group: RefusalCourse.of(span, random, luck) for group, span in spans.items()},
             RefusalCourse.of(seen, random, luck),
         )
@@ -252,7 +293,7 @@ class Attempts:
     def draw(self, random: Random, now_ns: int, group: str, load: float) -> tuple[int, AttemptResult]:
         """Return the duration of an attempt that begins now, and its result."""
         refused = self._groups.get(group, self._other).draw(random, now_ns)
-        return refused or self._accepted.draw(random, 0, load)
+        return refused or self._accepted.draw(random, 0, load, self._pace.luck(random))
 
     def ended(self, began_ns: int, result: AttemptResult, random: Random, group: str) -> None:
         """Note the end of an attempt that had begun before the future did."""

@@ -127,6 +127,24 @@ def test_answers_are_quicker_with_fewer_at_once(power: float, least_s: float, mo
     assert all(found.draw_rest(random, 0, 60 * SECOND_NS, "", 8)[0] >= 60 * SECOND_NS for _ in range(50))
 
 
+@pytest.mark.parametrize(("alike", "least", "most"), [(False, 6, 12), (True, 18, 60)])
+def test_the_time_that_many_attempts_take_is_as_uncertain_as_a_slow_stretch_makes_it(
+    alike: bool, least: float, most: float
+) -> None:
+    """Half of the attempts take 1 s and half 3 s, by turns or ten in a row: fifty take 100 s, more or less."""
+    order = [1 + 2 * (number // 10 % 2 if alike else number % 2) for number in range(200)]
+    attempts = [seen(lasts_s, began_s=number) for number, lasts_s in enumerate(order)]
+    sums = []
+    for seed in range(200):
+        random = Random(seed)
+        found = Attempts.of(attempts, random, Luck(1.0, 0.5))
+        sums.append(sum(found.draw(random, 10**15, "", 1)[0] for _ in range(50)) / SECOND_NS)
+    sums.sort()
+
+    assert sums[100] == pytest.approx(100, abs=6)
+    assert least <= sums[179] - sums[100] <= most
+
+
 def test_luck_is_spread_evenly_over_the_futures_of_an_estimate() -> None:
     lucks = [Luck.of(number, Random("now")) for number in range(24)]
     for part in (0.25, 0.5, 0.75):

@@ -13,6 +13,7 @@ from hivemind_trio.runtime import SchedulerCopies
 from hivemind_trio.scheduler import Call, CallArrived, CallId, PolicyLoaded
 from hivemind_trio.scheduler.scheduler import SLICE
 from hivemind_trio.sim import ExpectedAgent, Future, Habits, StartEstimate, Starts, foresee
+from hivemind_trio.sim.forecast.calibration import SHARPEST_NS
 from hivemind_trio.sim.forecast.starts import MIDDLE
 from tests.scheduler.driver import Driver
 from tests.support.policies import compiled
@@ -35,6 +36,11 @@ def waiting(driver: Driver) -> list[CallId]:
     return list(driver.scheduler.state.room.waiters)
 
 
+def certain(ns: int) -> StartEstimate:
+    """Return the estimate of a start that is the same in all futures."""
+    return StartEstimate(ns, ns + SHARPEST_NS)
+
+
 def starts(driver: Driver, seen: Habits, most: int = 20) -> Starts:
     return foresee(SchedulerCopies.of(driver.scheduler, driver.scheduler.state.turns).copy, seen, (), most=most)
 
@@ -46,9 +52,9 @@ def test_calls_start_as_answers_end() -> None:
     calls = waiting(driver)
 
     at = [6 * SECOND_NS, 6 * SECOND_NS, 16 * SECOND_NS]
-    assert [found.of(call) for call in calls] == [StartEstimate(ns, ns) for ns in at]
-    assert found.first(calls) == StartEstimate(at[0], at[0])
-    assert found.last(calls) == StartEstimate(at[2], at[2])
+    assert [found.of(call) for call in calls] == [certain(ns) for ns in at]
+    assert found.first(calls) == certain(at[0])
+    assert found.last(calls) == certain(at[2])
     later = CallId(99)  # it has come since
     assert found.last([*calls, later]) == found.last(calls)
     assert found.of(later) == found.first([later]) == StartEstimate(None, None)
@@ -112,7 +118,7 @@ def test_a_group_that_still_waits_starts_after_now() -> None:
     found = Starts([{calls[0]: 2, calls[1]: 9}, {calls[0]: 3, calls[1]: 11}], dict.fromkeys(calls, "p"))
 
     assert (found.first(calls).p50_ns, found.first(calls, 5).p50_ns) == (2, 9)
-    assert found.last(calls, 10) == StartEstimate(11, 11)
+    assert found.last(calls, 10) == certain(11)
     assert found.first(calls, 12) == StartEstimate(None, None)
 
 
