@@ -20,12 +20,18 @@ totals are told.
     python -m bench.forecast --only storm,rpm-50          some fleets; a number is a drawing of the adversary
     python -m bench.forecast --held-out --jobs 2          the drawings that are held out, and nothing else
     python -m bench.forecast --no-floor                   without the oracle, which takes most of the time
-    python -m bench.forecast --sockets                    over sockets as well: nine minutes
+    python -m bench.forecast --sockets                    over sockets as well: nine minutes for each seed
+    python -m bench.forecast --only sockets --sockets 3   over sockets only, with three seeds; `sockets/storm`: one
+    python -m bench.forecast --with sims.json --only sockets --sockets 3 --json all.json       with earlier results
+
+A run over sockets has two or three windows, so one seed of it is chance. `--with` puts the fleets of an earlier run
+beside those of this one: those over sockets want a quiet machine, and the others take long.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -196,6 +202,8 @@ def fleets(
             title = f"{name}, {'declared' if way is Way.DECLARED else 'undeclared'}"
             asked = floor and not held_out
             tasks.append((title, kind, [partial(adversary, name, way, seed, floor=asked) for seed in runs]))
+    if not tasks:
+        return
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         pending = [(name, kind, [pool.apply_async(one) for one in several]) for name, kind, several in tasks]
         for name, kind, results in pending:
@@ -208,10 +216,10 @@ def _kind(drawing: str) -> str:
     return "drawn" if drawing in FRESH or (drawing.isdigit() and drawing.endswith("7")) else "adversary"
 
 
-def totals(found: Sequence[Fleet]) -> Iterable[dict[str, Any]]:
-    """Yield the means over fleets, each of which counts alike."""
+def totals(found: Sequence[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
+    """Yield the means over figures of fleets, each of which counts alike."""
     for kind in ("simulated", "adversary", "drawn", "held out", "sockets"):
-        several = [one.figures() for one in found if one.kind == kind and len(one.started) >= FEW]
+        several = [one for one in found if one["kind"] == kind and one["calls"] * (1 - one["not_started"]) > FEW - 0.5]
         if several:
             names = (
                 *("held", "held_raw", "before", "error", "near_s", "no_median", "no_bound"),
@@ -231,10 +239,10 @@ def totals(found: Sequence[Fleet]) -> Iterable[dict[str, Any]]:
             yield {"fleet": title, "kind": kind, **counts, **means}
 
 
-def table(found: Sequence[Fleet]) -> Table:
-    """Return the table of all fleets, and of each kind."""
-    shown = [one for one in found if one.rows and one.kind != "held out"]
-    figures = [*totals(found), *(one.figures() for one in shown)]
+def table(found: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the table of the figures of all fleets, and of each kind."""
+    shown = [one for one in found if one["calls"] and one["kind"] != "held out"]
+    figures = [*totals(found), *shown]
     head = (
         "fleet",
         "kind",
@@ -282,6 +290,12 @@ def _percent(part: float | None) -> str:
     return "–" if part is None else f"{part:.0%}"
 
 
+def earlier(path: Path) -> list[dict[str, Any]]:
+    """Return the figures of the fleets of an earlier run, without its totals."""
+    rows: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))["tables"][0]["rows"]
+    return [one for one in rows if "within" not in one]
+
+
 def main() -> None:
     """Run the bench."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -290,19 +304,21 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--held-out", action="store_true")
     parser.add_argument("--no-floor", action="store_true")
-    parser.add_argument("--sockets", action="store_true")
+    parser.add_argument("--sockets", type=int, nargs="?", const=1, default=0, metavar="SEEDS")
+    parser.add_argument("--with", dest="earlier", type=Path, metavar="JSON")
     parser.add_argument("--md", type=Path)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     only = [one for one in options.only.split(",") if one]
-    found = []
+    found = earlier(options.earlier) if options.earlier is not None else []
     for fleet in fleets(only, options.seeds, options.jobs, held_out=options.held_out, floor=not options.no_floor):
-        found.append(fleet)
-        print(*(table([fleet]).rows[-1:] if fleet.kind != "held out" else [f"{len(found)} done"]), flush=True)
-    if options.sockets:
-        for name in SOCKETS:
-            if not only or name in only:
-                found.append(Fleet(name=name, kind="sockets", rows=trio.run(over_sockets, name, 1)))
+        found.append(fleet.figures())
+        print(*(table(found[-1:]).rows[-1:] if fleet.kind != "held out" else [f"{len(found)} done"]), flush=True)
+    for name in SOCKETS:
+        if not only or {name, "sockets", f"sockets/{name}"} & set(only):
+            runs = [trio.run(over_sockets, name, seed) for seed in range(1, options.sockets + 1)]
+            found.append(Fleet(name=name, kind="sockets", rows=[row for one in runs for row in one]).figures())
+            print(*table(found[-1:]).rows[-1:], flush=True)
     made = provenance(seeds=options.seeds)
     print(write([table(found)], made, title="Estimates of starts", md=options.md, data=options.json))
 

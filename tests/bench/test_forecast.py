@@ -54,10 +54,42 @@ def test_nothing_but_totals_is_told_of_what_is_held_out() -> None:
     rows = [row(10, 12, 11)] * forecast.FEW
     found = [forecast.Fleet(name=name, kind="held out", rows=rows) for name in forecast.HELD_OUT]
     found.append(forecast.Fleet(name="storm", kind="simulated", rows=rows))
-    told = forecast.table(found)
+    told = forecast.table([one.figures() for one in found])
 
     assert [one[0] for one in told.rows] == ["1 fleets", "60 fleets", "storm"]
     assert not set(forecast.HELD_OUT) & {*forecast.ADVERSARIES, *forecast.FRESH}
+
+
+def test_sockets_are_run_over_several_seeds_and_told_beside_an_earlier_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    async def over_sockets(name: str, seed: int) -> list[Row]:
+        asked.append((name, seed))
+        return [row(10, 12, 11 + 2 * (seed - 1))] * forecast.FEW
+
+    monkeypatch.setattr(forecast, "over_sockets", over_sockets)
+    before, after = tmp_path / "before.json", tmp_path / "after.json"
+    fleet = forecast.Fleet(name="storm", kind="simulated", rows=[row(10, 12, 11)] * forecast.FEW).figures()
+    few = forecast.Fleet(name="few", kind="simulated", rows=[row(1, 1, 2)] * (forecast.FEW - 1)).figures()
+    table = forecast.table([fleet, few])
+    before.write_text(json.dumps({"tables": [{"rows": table.figures}]}))
+    options = ["--with", str(before), "--only", "sockets", "--sockets", "2", "--json", str(after)]
+    monkeypatch.setattr("sys.argv", ["forecast", *options])
+    forecast.main()
+    rows = json.loads(after.read_text())["tables"][0]["rows"]
+
+    assert asked == [(name, seed) for name in forecast.SOCKETS for seed in (1, 2)]
+    assert [(one["kind"], one["held"]) for one in rows] == [
+        ("simulated", 1), ("sockets", 0.5), ("simulated", 1), ("simulated", 0), *[("sockets", 0.5)] * 3
+    ]  # fmt: skip
+    assert rows[0]["fleet"] == "1 fleets", "one of fewer than 40 calls is left out"
+
+    del asked[:]
+    monkeypatch.setattr("sys.argv", ["forecast", "--only", "sockets/storm", "--sockets"])
+    forecast.main()
+    assert asked == [("storm", 1)]
 
 
 @pytest.mark.slow
