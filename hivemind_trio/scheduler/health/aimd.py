@@ -28,7 +28,8 @@ from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.scheduler.protocol.snapshot import AimdSnapshot
 
 from .early_growth import EarlyGrowth
-from .throughput_search import ThroughputSearch
+from .load_curve import LoadCurve
+from .throughput_search import STEP_FAR_DOWN, ThroughputSearch
 
 SECOND_NS: Final = 1_000_000_000
 
@@ -88,6 +89,8 @@ class _Try:
     granted_ns: int
     level: int
     """Attempts in flight when it was granted, itself included."""
+    area: float
+    """Integral of the number in flight up to then (`load_curve.py`)."""
     refused: bool | None = None
     """None: it is not known yet."""
 
@@ -134,6 +137,9 @@ class Aimd:
     """The latest attempts, oldest first."""
     _search: ThroughputSearch = attrs.field(factory=ThroughputSearch, init=False)
     _early: EarlyGrowth = attrs.field(factory=EarlyGrowth, init=False)
+    _curve: LoadCurve = attrs.field(factory=LoadCurve, init=False)
+    _before: float | None = attrs.field(default=None, init=False)
+    """Limit to return to if fewer at once, which are being tried, do not finish as much; None: none are tried so."""
 
     def __attrs_post_init__(self) -> None:
         self._limit = float(self.settings.start)
@@ -179,7 +185,7 @@ class Aimd:
         if self._doubling:
             self._early.on_granted(self.limit, now_ns)
         self._tries.pop(call_id, None)
-        self._tries[call_id] = _Try(now_ns, inflight)
+        self._tries[call_id] = _Try(now_ns, inflight, self._curve.advance(inflight - 1, now_ns))
         if len(self._tries) > TRIES_KEPT:
             del self._tries[next(iter(self._tries))]
 
@@ -196,7 +202,7 @@ class Aimd:
         before, tried.refused = self.limit, False
         self._expire(now_ns)
         self._disprove(tried.level, now_ns)
-        if self._doubling:
+        if self._doubling and not self._search.is_down and not (self._early.falls and self._search.best is not None):
             self._grow_early(tried, now_ns, limit_is_binding or inflight >= BINDING * self.limit)
         return self._has_moved(before, now_ns)
 
@@ -221,6 +227,7 @@ class Aimd:
         """
         before = self.limit
         self._expire(now_ns)
+        area = self._curve.advance(inflight, now_ns)
         tried = self._tries.get(call_id)
         has_begun = tried is not None and tried.refused is False
         if tried is not None and (outcome is Outcome.SUCCEEDED or outcome in REFUSING):
@@ -233,11 +240,18 @@ class Aimd:
             self._early.on_failed(granted_ns)
         if outcome is Outcome.SUCCEEDED:
             self._resume(now_ns)
-            if limit_is_binding or inflight >= BINDING * self.limit:
+            binds = limit_is_binding or inflight >= BINDING * self.limit
+            if binds:
                 self._measure(granted_ns, now_ns, tokens)
                 self._grow(now_ns)
             else:
                 self._search.rests()
+            if tried is not None and now_ns > granted_ns:
+                # Of an attempt of another node that is heard of at its end, only the number of then is known.
+                ran_ns = now_ns - tried.granted_ns
+                level = max(1.0, (area - tried.area) / ran_ns if ran_ns else float(inflight))
+                self._curve.add(level, tokens, now_ns - granted_ns, now_ns)
+                self._try_fewer(level, now_ns, is_stuck=binds and self._is_capped)
         elif outcome in REFUSING:
             self._refused(outcome, inflight, granted_ns, now_ns)
         elif outcome in SEVERITY and self._is_news(granted_ns, now_ns):
@@ -249,7 +263,8 @@ class Aimd:
     def restart(self, limit: int, now_ns: int) -> None:
         """Go on after an outage with half of the limit from before it, and grow back by one for each success."""
         if self._search.is_down and self._search.best is not None:
-            limit = max(limit, self._search.best)  # fewer were a comparison
+            limit = max(limit, self._search.best, int(self._before or 0))  # fewer were a comparison
+        self._before = None
         self._search.reset(now_ns)
         self._resume_to = float(limit)
         self._tries.clear()
@@ -305,7 +320,7 @@ class Aimd:
 
     def _believe(self, cap: _Cap, now_ns: int) -> None:
         self._uncut, self._cut_ns = max(self._limit, self.uncut(now_ns)), now_ns
-        self._doubling, self._resume_to = False, 0.0
+        self._doubling, self._resume_to, self._before = False, 0.0, None
         self._set(min(self._limit, float(cap.number)), now_ns)
 
     def _expire(self, now_ns: int) -> None:
@@ -364,7 +379,7 @@ class Aimd:
 
     def _cut(self, outcome: Outcome, share: float, now_ns: int) -> None:
         self._uncut = max(self._limit, self.uncut(now_ns))
-        self._cut_ns = now_ns
+        self._cut_ns, self._before = now_ns, None
         self._set(self._limit * (1 - self.settings.decrease * SEVERITY[outcome] * share), now_ns)
 
     def _share(self, level: float, below: float, now_ns: int, *, latest: bool = True) -> tuple[int, int]:
@@ -410,10 +425,15 @@ class Aimd:
         """Double while that raises throughput, and step back where it did not."""
         search = self._search
         was_down = search.is_down
-        is_capped = self._limit >= self.high or (self._cap is not None and self._cap.believed_ns > 0)
-        limit = search.on_success(self.limit, tokens, granted_ns=granted_ns, now_ns=now_ns, is_capped=is_capped)
+        limit = search.on_success(self.limit, tokens, granted_ns=granted_ns, now_ns=now_ns, is_capped=self._is_capped)
         if limit is None:
             return
+        if was_down and self._before is not None:
+            before, self._before = self._before, None
+            if not search.is_down:
+                self._set(min(before, self._ceiling(now_ns)), now_ns)
+                return
+            self._early.is_over = True  # fewer finish more
         if limit < self.limit or search.is_down:
             self._resume_to = 0.0
             self._set(float(limit), now_ns)
@@ -422,13 +442,43 @@ class Aimd:
         elif was_down and search.best is not None:
             self._set(min(float(search.best), self._ceiling(now_ns)), now_ns)
 
+    @property
+    def _is_capped(self) -> bool:
+        """True if the limit cannot be raised, whatever throughput says."""
+        return self._limit >= self.high or (self._cap is not None and self._cap.believed_ns > 0)
+
+    def _try_fewer(self, level: float, now_ns: int, *, is_stuck: bool) -> None:
+        """Compare fewer at once with this level if fewer have finished more, or if nothing is known of fewer.
+
+        Args:
+            level: Attempts in flight, on average.
+            is_stuck: True if the limit binds and cannot be raised.
+        """
+        search, cap = self._search, self._cap
+        in_doubt = self._kept is not None and cap is not None and not cap.believed_ns
+        if search.is_down or now_ns < search.fewer_ns or in_doubt:
+            return
+        fewer = self._curve.better(level, now_ns)
+        if fewer is not None:
+            fewer = min(fewer, STEP_FAR_DOWN * level)
+        elif is_stuck and not search.is_linear:
+            fewer = self._curve.untried(level, now_ns)
+        if fewer is None or (limit := max(self.settings.low, round(fewer))) >= min(self.limit, round(level)):
+            return
+        search.compare_fewer(round(level), self._curve.answers(level), now_ns)
+        self._resume_to, self._before = 0.0, self._limit
+        if cap is not None and not cap.believed_ns:
+            self._cap = None  # it is not what is tested now
+        self._set(float(limit), now_ns)
+
     def _grow_early(self, tried: _Try, now_ns: int, limit_is_binding: bool) -> None:
         """Double at first content, and go back where that came late."""
         binds = limit_is_binding and self._limit >= self._resume_to
         limit = self._early.on_begun(tried.granted_ns, tried.level, now_ns, limit_is_binding=binds)
         if limit is None:
             return
-        self._search.grew(self._early.since_ns, now_ns, helped=not self._early.is_over, is_linear=self._early.is_linear)
+        helped = not (self._early.is_over or self._early.falls)
+        self._search.grew(self._early.since_ns, now_ns, helped=helped, is_linear=self._early.is_linear)
         self._early.is_over |= limit >= self.high
         if limit < self.limit:
             self._set(float(limit), now_ns)

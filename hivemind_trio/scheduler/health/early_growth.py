@@ -1,7 +1,7 @@
 """Growth of a concurrency limit before answers have ended: the first content of a few tells whether more at once help.
 
 To measure a limit by whole answers takes as long as those do, so that a fleet which a provider would serve at once
-waits for several answers' time. Until the first refusal the limit is doubled earlier: when a quarter of the calls that
+waits for several answers' time. Until the first refusal the limit is raised earlier: when a quarter of the calls that
 it let in have had their first content, as soon as they had at the limit before. If they have not, more at once only
 wait longer for each other, and the limit goes back, for whole answers to measure it (`throughput_search.py`).
 """
@@ -13,12 +13,14 @@ from typing import Final, final
 
 import attrs
 
-from .throughput_search import FEW, GAIN, LINEAR, SURE, Moments
+from .throughput_search import FEW, GAIN, KEPT, LINEAR, STEP_FAR_DOWN, SURE, Moments
 
 SHARE: Final = 0.25
 """Share of a limit whose first content is waited for."""
-SHARE_OF_FIRST: Final = 0.5
-"""The same for the first limit, that others are compared with."""
+SHARE_OF_FIRST: Final = 0.6
+"""The same for the first limit, that others are compared with: all that went when half of it was in flight."""
+STEP: Final = 1.5
+"""Factor of the first step."""
 LATE: Final = 2.0
 """Multiple of the usual time after which too few of them have come."""
 
@@ -30,6 +32,8 @@ class EarlyGrowth:
 
     is_over: bool = attrs.field(default=False, init=False)
     """More at once have made others wait longer, or there cannot be more."""
+    falls: bool = attrs.field(default=False, init=False)
+    """More at once finished plainly less, so fewer are compared with the first limit."""
     is_linear: bool = attrs.field(default=False, init=False)
     """First content came as soon at the last limit as at the first."""
     _limit: int = attrs.field(default=0, init=False)
@@ -43,6 +47,8 @@ class EarlyGrowth:
     _times: Moments = attrs.field(factory=Moments, init=False)
     _first: tuple[int, Moments] | None = attrs.field(default=None, init=False)
     """The first limit, and its times."""
+    _before: int = attrs.field(default=0, init=False)
+    """The limit before."""
     _usual_ns: float = attrs.field(default=0.0, init=False)
     """At the limit before."""
 
@@ -76,7 +82,9 @@ class EarlyGrowth:
             return None
         limit, count, first = self._limit, self._times.count, self._first
         if count < max(FEW, ceil(SHARE * limit)):
-            return self._back() if self._is_late(now_ns) else None
+            return self._back(STEP_FAR_DOWN) if self._is_late(now_ns) else None
+        if self.falls:
+            return self._compare_fewer()
         if first is None or limit <= first[0]:
             if count < ceil(SHARE_OF_FIRST * limit):
                 return None
@@ -85,15 +93,17 @@ class EarlyGrowth:
             growth = limit / first[0]
             gain = log(growth) + first[1].mean - self._times.mean
             asked = log(1 + GAIN * (growth - 1))
-            if gain + SURE * sqrt(self._times.error + first[1].error) < asked:
-                return self._back()
-            if gain < asked:
+            error = sqrt(self._times.error + first[1].error)
+            if gain + SURE * error < asked:
+                # Where more at once finish plainly less, what there was before may have been too many, too.
+                return self._back(STEP_FAR_DOWN if gain + SURE * error < log(KEPT) else 1.0)
+            if gain < asked and limit > STEP * first[0]:
                 self.is_over = True  # whole answers will tell
                 return None
             self.is_linear = gain >= LINEAR * log(growth)
         self._usual_ns = self._times.usual
-        self._limit = 0
-        return 2 * limit
+        self._limit, self._before = 0, limit
+        return 2 * limit if self.is_linear else ceil(STEP * limit)
 
     def _is_late(self, now_ns: int) -> bool:
         first, filled_ns = self._first, self._filled_ns
@@ -104,6 +114,17 @@ class EarlyGrowth:
             and now_ns - filled_ns > LATE * self._usual_ns
         )
 
-    def _back(self) -> int:
-        self.is_over, self.is_linear = True, False
-        return max(1, self._limit // 2)
+    def _back(self, step: float) -> int:
+        limit = max(1, int(min(self._before, self._limit) * step))
+        self.is_linear, self.falls = False, step < 1
+        self.is_over = not self.falls
+        self._limit = 0
+        return limit
+
+    def _compare_fewer(self) -> int | None:
+        """Return the first limit if fewer at once finish less; None: they finish about as much, or more."""
+        assert self._first is not None
+        limit, times = self._first
+        self.is_over = True
+        gain = log(self._limit / limit) + times.mean - self._times.mean
+        return None if gain >= log(KEPT) else limit

@@ -11,6 +11,7 @@ would be no measure to hold others to.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from math import ceil, exp, inf, log, sqrt
 from typing import Final, final
 
@@ -43,6 +44,8 @@ ANSWERS_MAX: Final = 64
 STEP_DOWN: Final = 0.7
 STEP_FAR_DOWN: Final = 0.5
 """The same where more at once finished plainly less."""
+LEAST_MORE: Final = 0.25
+"""Share of a limit by which it is raised after trials of more have failed."""
 STAY_NS: Final = 60 * SECOND_NS
 """Time after which a limit that did not help is tried again; doubled each time that it does not."""
 STAY_MAX_NS: Final = 960 * SECOND_NS
@@ -169,10 +172,14 @@ class ThroughputSearch:
     """Until then the limit does not grow: more did not help."""
     _stay_ns: int = attrs.field(default=STAY_NS, init=False)
     """Time until the next trial of more."""
+    _more: float = attrs.field(default=1.0, init=False)
+    """Share of the best limit by which it is raised next; halved each time that more did not help."""
     _is_guess: bool = attrs.field(default=False, init=False)
     """That more did not help was told by first content alone (`early_growth.py`)."""
-    _is_linear: bool = attrs.field(default=False, init=False)
+    is_linear: bool = attrs.field(default=False, init=False)
     """Throughput grew with the limit up to the best one: fewer would be less."""
+    fewer_ns: int = attrs.field(default=0, init=False)
+    """When fewer at once may next be tried by `compare_fewer`."""
     _explores_ns: int = attrs.field(default=0, init=False)
     """When a limit that cannot be raised is compared with a lower one."""
     _explored_ns: int = attrs.field(default=STAY_NS, init=False)
@@ -203,9 +210,25 @@ class ThroughputSearch:
 
     def grew(self, began_ns: int, now_ns: int, *, helped: bool, is_linear: bool) -> None:
         """Note that the limit was raised at `began_ns` without being measured here, and whether that helped."""
-        self._is_linear, self._is_guess = is_linear, not helped
+        self.is_linear, self._is_guess = is_linear, not helped
         if not helped:
+            self._more = LEAST_MORE
             self.stays_until_ns = now_ns + max(STAY_NS, STAY_SHARE * (now_ns - began_ns))
+
+    def compare_fewer(self, level: int, answers: Iterable[tuple[int, int]], now_ns: int) -> None:
+        """Compare fewer at once, from now on, with as many as there were, whether or not the limit was the constraint.
+
+        Args:
+            level: As many as there were.
+            answers: Their tokens of output, and their durations in ns.
+        """
+        cohort = self.best_cohort = Cohort(now_ns, level)
+        for tokens, lasted_ns in answers:
+            cohort.add(tokens, lasted_ns)
+        cohort.teach(self._usual)
+        self.is_down = True
+        self.fewer_ns, self._explored_ns = now_ns + self._explored_ns, 2 * self._explored_ns
+        self.moved(now_ns)
 
     def reset(self, now_ns: int) -> None:
         """End a comparison that something else has interrupted."""
@@ -278,7 +301,7 @@ class ThroughputSearch:
         cohort.teach(self._usual)
         if best is None:
             self.best_cohort = cohort
-            return 2 * cohort.limit if now_ns >= self.stays_until_ns else self._lower(cohort)
+            return self._higher(cohort) if now_ns >= self.stays_until_ns else self._lower(cohort)
         if cohort.limit == best.limit:
             self.best_cohort, self.is_down = cohort, False
             if abs(gain) <= SURE_EARLY * error + log(CHANGED):
@@ -287,31 +310,32 @@ class ThroughputSearch:
                 self._stay_ns = self._explored_ns = STAY_NS
                 self.stays_until_ns = min(self.stays_until_ns, now_ns + STAY_NS)
                 self._explores_ns = min(self._explores_ns, now_ns + STAY_NS)
-            if is_capped and not self._is_linear and now_ns >= self._explores_ns:
+            if is_capped and not self.is_linear and now_ns >= self._explores_ns:
                 self._explores_ns, self._explored_ns = now_ns + self._explored_ns, 2 * self._explored_ns
                 return self._lower(cohort)
-            return 2 * cohort.limit if now_ns >= self.stays_until_ns else None
+            return self._higher(cohort) if now_ns >= self.stays_until_ns else None
         if cohort.limit > best.limit:
             asked, is_near = _asked(cohort, best), cohort.limit < APART * best.limit
             if is_near and gain - SURE * error < asked:
                 if gain + SURE * error < 0:
                     return self._take_back(best, cohort.began_ns, gain + SURE * error, now_ns)
-                return 2 * best.limit if now_ns >= self.stays_until_ns else None
+                return self._higher(best) if now_ns >= self.stays_until_ns else None
             if gain + SURE * error >= asked:
-                self._is_linear = gain >= LINEAR * log(cohort.limit / best.limit)
-                self.best_cohort, self._stay_ns = cohort, STAY_NS
+                self.is_linear = gain >= LINEAR * log(cohort.limit / best.limit)
+                self.best_cohort, self._stay_ns, self._more = cohort, STAY_NS, 1.0
                 return 2 * cohort.limit
             return self._take_back(best, cohort.began_ns, gain + SURE * error, now_ns)
         if not self.is_down:
-            return 2 * cohort.limit if now_ns >= self.stays_until_ns else None
+            return self._higher(cohort) if now_ns >= self.stays_until_ns else None
         if gain - error >= log(KEPT):
             self.best_cohort, self._explored_ns = cohort, STAY_NS
-            return self._lower(cohort)
+            self.stays_until_ns = max(self.stays_until_ns, now_ns + STAY_NS)
+            return self._lower(cohort, STEP_FAR_DOWN if gain > SURE * error else STEP_DOWN)
         self.is_down = False
-        self._is_linear = -gain >= LINEAR * log(best.limit / cohort.limit)
-        if self._is_linear and self._is_guess:
+        self.is_linear = -gain >= LINEAR * log(best.limit / cohort.limit)
+        if self.is_linear and self._is_guess:
             self.stays_until_ns, self._is_guess = now_ns, False  # each call at once has paid so far
-        return 2 * best.limit if now_ns >= self.stays_until_ns and not is_capped else best.limit
+        return self._higher(best) if now_ns >= self.stays_until_ns and not is_capped else best.limit
 
     @property
     def best(self) -> int | None:
@@ -327,12 +351,18 @@ class ThroughputSearch:
         """
         self.stays_until_ns = now_ns + max(self._stay_ns, STAY_SHARE * (now_ns - began_ns))
         self._stay_ns, self._is_guess = min(2 * self._stay_ns, STAY_MAX_NS), False
+        self._more = max(self._more / 2, LEAST_MORE)
         return self._lower(best, STEP_FAR_DOWN if gain < log(KEPT) else STEP_DOWN)
 
     def _lower(self, best: Cohort, step: float = STEP_DOWN) -> int:
         """Find out whether fewer do as well."""
-        self.is_down = int(best.limit * step) < best.limit
-        return max(1, int(best.limit * step))
+        limit = max(1, round(best.limit * step))
+        self.is_down = limit < best.limit
+        return limit
+
+    def _higher(self, best: Cohort) -> int:
+        """Find out whether more do better: twice as many, or not so many where more have not."""
+        return ceil(best.limit * (1 + self._more))
 
 
 def _asked(cohort: Cohort, best: Cohort) -> float:

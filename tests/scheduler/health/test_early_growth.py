@@ -11,12 +11,14 @@ import pytest
 from hivemind_trio.model import Outcome
 from hivemind_trio.policy import AimdSettings
 from hivemind_trio.scheduler.health.aimd import Aimd
-from hivemind_trio.scheduler.health.early_growth import LATE, EarlyGrowth
+from hivemind_trio.scheduler.health.early_growth import LATE, STEP, EarlyGrowth
 from hivemind_trio.scheduler.health.throughput_search import STAY_SHARE
 from hivemind_trio.scheduler.protocol.call import CallId
 from tests.support.programs import SECOND_NS
 
 START, HIGH = 8, 64
+MORE = 12
+"""After the first step."""
 WHOLE_S = 60.0
 """Long answers: none ends while the limit grows."""
 
@@ -74,25 +76,48 @@ class Provider:
         heappush(self._due, (begins_ns + int(self.goes_on_s(served) * SECOND_NS), call, self.now_ns, True))
 
 
-def test_where_content_comes_as_soon_the_limit_doubles_with_each_round_of_it() -> None:
-    provider = Provider(lambda _: 2.0).run(7)
+def test_where_content_comes_as_soon_the_limit_grows_by_half_and_then_doubles_with_each_round_of_it() -> None:
+    provider = Provider(lambda _: 2.0).run(9)
 
-    assert provider.limits == [8, 16, 32, 64]
+    assert provider.limits == [8, 12, 24, 48, 64]
 
 
-def test_where_it_comes_twice_as_late_the_limit_goes_back() -> None:
-    provider = Provider(lambda served: 2.0 * (served / START) ** 2).run(20)
+def test_where_it_comes_a_little_later_the_limit_goes_on_by_half() -> None:
+    provider = Provider(lambda served: 2.0 * (served / START) ** 0.4).run(8)
 
-    assert provider.limits == [8, 16, 8]
+    assert provider.limits[:4] == [8, 12, 18, 27], "it pays, and not in proportion"
+
+
+def test_where_more_do_not_pay_the_limit_goes_back() -> None:
+    provider = Provider(lambda served: 2.0 * served / START).run(9)
+
+    assert provider.limits == [8, 12, 8]
+
+
+def slower(served: int) -> float:
+    """Return the time to first content of a provider at which less is finished the more are served at once."""
+    return 2.0 * (served / START) ** 3
+
+
+def test_where_more_finish_plainly_less_half_of_the_first_limit_is_compared_with_it() -> None:
+    provider = Provider(slower).run(69)
+
+    assert provider.limits == [8, 12, 4], "and half of it finishes more"
+
+
+def test_where_half_of_the_first_limit_finishes_less_that_limit_comes_back_at_first_content() -> None:
+    def knee(served: int) -> float:
+        return 2.0 if served <= START else slower(served)
+
+    provider = Provider(knee, goes_on_s=lambda _: 10.0).run(25)
+
+    assert provider.limits == [8, 12, 4, 8]
 
 
 def test_after_that_whole_answers_look_below_and_not_above() -> None:
-    def slower(served: int) -> float:
-        return 2.0 * (served / START) ** 2
-
     provider = Provider(slower, goes_on_s=lambda served: 2 * slower(served)).run(60)
 
-    assert provider.limits[:3] == [8, 16, 8]
+    assert provider.limits[:3] == [8, 12, 4]
     assert max(provider.limits[3:]) < START
 
 
@@ -102,26 +127,28 @@ def test_where_fewer_pay_in_proportion_it_looks_above_again_at_once() -> None:
     def late_once(_: int) -> float:
         return 9.0 if START <= next(calls) < 3 * START else 2.0
 
-    provider = Provider(late_once, goes_on_s=lambda _: 4.0).run(50)
+    provider = Provider(late_once, goes_on_s=lambda _: 4.0).run(55)
 
-    assert provider.limits[:4] == [8, 16, 8, 5]
-    assert provider.limits[-1] == HIGH, "within a minute of the first"
+    assert provider.limits[:2] == [8, 12]
+    assert min(provider.limits[2:]) < START
+    assert provider.limits[-1] > START, "within a minute of the first"
 
 
 def test_it_looks_above_again_after_a_multiple_of_what_the_trial_took() -> None:
-    provider = Provider(lambda served: 60.0 * (served / START) ** 2).run(299)
-    assert provider.limits == [8, 16], "since 60 s"
+    provider = Provider(lambda served: 60.0 * (served / START) ** 3).run(262)
+    assert provider.limits == [8, 12], "since 60 s"
 
-    provider.run(301)
+    provider.run(263)
 
-    assert provider.limits == [8, 16, 8]
-    assert provider.limiter.snapshot(provider.now_ns).stays_until_ns == (300 + STAY_SHARE * 240) * SECOND_NS
+    assert provider.limits == [8, 12, 4]
+    trial_ns = provider.now_ns - 60 * SECOND_NS
+    assert provider.limiter.snapshot(provider.now_ns).stays_until_ns == provider.now_ns + STAY_SHARE * trial_ns
 
 
 def test_it_does_not_grow_past_those_who_ask() -> None:
     provider = Provider(lambda _: 2.0, agents=10).run(50)
 
-    assert provider.limits == [8, 16]
+    assert provider.limits == [8, 12]
 
 
 @pytest.mark.parametrize(("spread", "grow", "go_back"), [(0.3, 40, 0), (0.6, 40, 0), (1.0, 36, 1)])
@@ -153,33 +180,34 @@ def test_a_limit_that_was_cut_grows_by_whole_answers_only() -> None:
 
 
 def grown(limit: int = START) -> EarlyGrowth:
-    """It has just gone from `limit` to twice as much, for content after a second."""
+    """It has just gone from `limit` to half as much more, for content after a second."""
     early = EarlyGrowth()
     for level in range(1, limit + 1):
         early.on_granted(limit, 0)
         to = early.on_begun(0, level, SECOND_NS, limit_is_binding=True)
         if to is not None:
             break
-    assert to == 2 * limit
+    assert to == limit * STEP == MORE
     return early
 
 
 def test_too_few_that_come_in_twice_the_time_are_an_answer_too() -> None:
     early = grown()
     for _ in range(START):
-        early.on_granted(2 * START, SECOND_NS)
+        early.on_granted(MORE, SECOND_NS)
     late_ns = SECOND_NS + int(LATE * SECOND_NS)
 
     assert early.on_begun(0, START, late_ns - 1_000, limit_is_binding=True) is None
-    assert early.on_begun(0, START, late_ns + 1_000, limit_is_binding=True) == START
-    assert early.is_over
+    assert early.on_begun(0, START, late_ns + 1_000, limit_is_binding=True) == START // 2
+    assert early.falls
 
 
 def test_those_who_failed_are_not_waited_for() -> None:
     early = grown()
     for _ in range(START):
-        early.on_granted(2 * START, SECOND_NS)
-    early.on_failed(SECOND_NS)
+        early.on_granted(MORE, SECOND_NS)
+    for _ in range(3):
+        early.on_failed(SECOND_NS)
 
     assert early.on_begun(0, START, 100 * SECOND_NS, limit_is_binding=True) is None
 
@@ -187,29 +215,49 @@ def test_those_who_failed_are_not_waited_for() -> None:
 def test_content_of_calls_that_went_when_few_were_in_flight_says_nothing_of_the_limit() -> None:
     early = grown()
     for level in range(1, START):
-        early.on_granted(2 * START, SECOND_NS)
+        early.on_granted(MORE, SECOND_NS)
         assert early.on_begun(SECOND_NS, level, 2 * SECOND_NS, limit_is_binding=True) is None
 
 
 def test_nothing_is_judged_while_the_limit_does_not_bind() -> None:
     early = grown()
-    for _ in range(2 * START):
-        early.on_granted(2 * START, SECOND_NS)
-        assert early.on_begun(SECOND_NS, 2 * START, 2 * SECOND_NS, limit_is_binding=False) is None
-    early.on_granted(2 * START, 2 * SECOND_NS)
+    for _ in range(MORE):
+        early.on_granted(MORE, SECOND_NS)
+        assert early.on_begun(SECOND_NS, MORE, 2 * SECOND_NS, limit_is_binding=False) is None
+    early.on_granted(MORE, 2 * SECOND_NS)
 
-    assert early.on_begun(2 * SECOND_NS, 2 * START, 3 * SECOND_NS, limit_is_binding=True) == 4 * START
+    assert early.on_begun(2 * SECOND_NS, MORE, 3 * SECOND_NS, limit_is_binding=True) == 2 * MORE
 
 
-def test_where_it_is_not_plain_the_limit_stays_for_whole_answers_to_measure() -> None:
-    early = grown()
-    for _ in range(4):
-        early.on_granted(2 * START, SECOND_NS)
-
-    told = [
-        early.on_begun(SECOND_NS, START, SECOND_NS + seconds * SECOND_NS, limit_is_binding=True)
-        for seconds in (1, 1, 9, 9)
+def doubtful(early: EarlyGrowth, limit: int) -> list[int | None]:
+    """Let content come to four calls in times that say neither that more at once pay nor that they do not."""
+    for _ in range(limit // 2):
+        early.on_granted(limit, SECOND_NS)
+    return [
+        early.on_begun(SECOND_NS, limit, SECOND_NS + int(seconds * SECOND_NS), limit_is_binding=True)
+        for seconds in (1, 1, 4, 4)
     ]
 
-    assert told == [None] * 4
+
+def test_a_first_step_that_is_not_plain_is_followed_by_another() -> None:
+    early = grown()
+
+    assert 18 in doubtful(early, MORE)
+
+
+def test_where_the_next_is_not_plain_the_limit_stays_for_whole_answers_to_measure() -> None:
+    early = grown()
+    for _ in range(MORE // 2):
+        early.on_granted(MORE, SECOND_NS)
+    told = [early.on_begun(SECOND_NS, MORE, 2_300_000_000, limit_is_binding=True) for _ in range(3)]
+    assert told == [None, None, 18], "it pays, and not in proportion"
+    for _ in range(9):
+        early.on_granted(18, SECOND_NS)
+
+    told = [
+        early.on_begun(SECOND_NS, 18, SECOND_NS + seconds * SECOND_NS, limit_is_binding=True)
+        for seconds in (1, 1, 1, 9, 9)
+    ]
+
+    assert told == [None] * 5
     assert early.is_over

@@ -114,7 +114,32 @@ def test_where_fewer_do_as_well_the_limit_goes_on_down() -> None:
     climb.cohort(1.0)
     climb.cohort(2.0)
 
-    assert climb.cohort(0.7) == int(7 * STEP_DOWN)
+    assert climb.cohort(0.7) == round(7 * STEP_DOWN)
+
+
+def test_where_fewer_finish_plainly_more_the_next_step_down_is_larger() -> None:
+    climb = Climb(10)
+    climb.cohort(1.0)
+    climb.cohort(2.0)
+
+    assert climb.cohort(0.3) == round(7 * STEP_FAR_DOWN)
+
+
+def test_the_number_between_two_that_were_tried_is_tried_as_well() -> None:
+    climb = Climb(4)
+    climb.cohort(1.0)
+
+    assert climb.cohort(2.0) == 3, "of eight and four"
+
+
+def test_a_trial_of_more_is_smaller_each_time_that_it_did_not_help() -> None:
+    climb, raised = Climb(20), []
+    while climb.now_ns < 3_600 * SECOND_NS:
+        limit = climb.limit
+        if (to := climb.cohort(max(1.0, (limit / 20) ** 2), most=40)) is not None and to > max(limit, 20):
+            raised.append(to)
+
+    assert raised[:4] == [40, 30, 25, 25]
 
 
 def test_where_fewer_finish_less_the_best_limit_comes_back() -> None:
