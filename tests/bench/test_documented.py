@@ -310,6 +310,26 @@ def test_the_sentences_about_forecasts_of_held_out_drawings_are_those_of_their_t
     assert said(r"The floor of the drawn fleets is (\d+)%") == [f"{100 * drawn['drawn']['floor']:.0f}"]
 
 
+def test_the_sentences_about_forecasts_over_sockets_are_those_of_their_table() -> None:
+    total, *found = rows("forecast_sockets")
+    made = {row["fleet"]: row for row in found}
+
+    assert said(r"the median error is (\d+)%, and the bound holds for (\d+)% of the starts, which \*\*misses\*\*") == [
+        f"{100 * total['error']:.0f}",
+        f"{100 * total['held']:.0f}",
+    ]
+    assert 0.95 < total["held"] < 0.96
+    assert said(
+        r"(\d+)% of `micro-50` \(62 before, and (\d+)% by the futures alone\), (\d+)% of `agentrm-high-load` and "
+        r"(\d+)% of `storm`"
+    ) == [
+        f"{100 * made[fleet][figure]:.0f}"
+        for fleet, figure in (
+            ("micro-50", "held"), ("micro-50", "held_raw"), ("agentrm-high-load", "held"), ("storm", "held")
+        )
+    ]  # fmt: skip
+
+
 def test_the_waits_of_several_nodes_are_those_of_their_table() -> None:
     ratio = median(row["wait_p95_s"] / row["ideal_p95_s"] for row in rows("several") if row.get("who") != "one proxy")
 
