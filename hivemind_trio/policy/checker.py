@@ -9,7 +9,7 @@ from enum import Enum, auto
 from typing import Final
 
 from hivemind_trio.model import SecretRef
-from hivemind_trio.policy.compile.binder import SymbolTable, declare
+from hivemind_trio.policy.compile.binder import BoundDeclaration, SettingValue, SymbolTable, declare
 from hivemind_trio.policy.compile.checked import Checked
 from hivemind_trio.policy.compile.lowering import Conditions, keys_of, lower
 from hivemind_trio.policy.diagnostics.collector import DiagnosticCollector, ProgressListener, untold
@@ -180,10 +180,7 @@ def check_bases(checked: Checked, values: Mapping[SecretRef, str]) -> tuple[Diag
         values: Of the secrets that can be had here.
     """
     report = DiagnosticCollector(checked.sources)
-    for declared in checked.declarations.of("provider").values():
-        given = checked.declarations.one(declared, "base")
-        if given is None or not isinstance(given.value, SecretRef) or given.value not in values:
-            continue
+    for declared, given in _left_to_machine(checked, "provider", "base", values):
         ref, url = given.value, values[given.value]
         problem = url_problem(url)
         if problem:
@@ -195,10 +192,7 @@ def check_bases(checked: Checked, values: Mapping[SecretRef, str]) -> tuple[Diag
             )
         elif in_the_open(url) and keys_of(checked.declarations, declared):
             report.add("HM604", "the key would be sent unencrypted", given.span, note=f"`{ref}` begins with `http://`")
-    for store in checked.declarations.of("store").values():
-        given = checked.declarations.one(store, "url")
-        if given is None or not isinstance(given.value, SecretRef) or given.value not in values:
-            continue
+    for _, given in _left_to_machine(checked, "store", "url", values):
         url = values[given.value]
         if not store_url_problem(url) and in_the_open(url):
             report.add(
@@ -209,6 +203,16 @@ def check_bases(checked: Checked, values: Mapping[SecretRef, str]) -> tuple[Diag
                 note=f"`{given.value}` begins with `redis://`",
             )
     return tuple(report.found)
+
+
+def _left_to_machine(
+    checked: Checked, kind: str, setting: str, values: Mapping[SecretRef, str]
+) -> Iterator[tuple[BoundDeclaration, SettingValue]]:
+    """Yield declarations and their setting where that is a secret whose value is known."""
+    for declared in checked.declarations.of(kind).values():
+        given = checked.declarations.one(declared, setting)
+        if given is not None and isinstance(given.value, SecretRef) and given.value in values:
+            yield declared, given
 
 
 def check_keys(checked: Checked, values: Mapping[SecretRef, str]) -> tuple[Diagnostic, ...]:

@@ -28,7 +28,7 @@ from hivemind_trio.policy.language.units import (
     share,
 )
 from hivemind_trio.policy.program.budgets import Per
-from hivemind_trio.policy.program.call_facts import CLOCKS, DAYS, NO_API, ApisOf, contradiction, time_of
+from hivemind_trio.policy.program.call_facts import CLOCKS, DAYS, NO_API, OF_CALLER, ApisOf, contradiction, time_of
 from hivemind_trio.policy.program.holds import EDGES_MAX, at_moment, seconds_to
 from hivemind_trio.policy.program.program import UNKNOWN_AGENT, Program, ProviderSettings
 
@@ -57,15 +57,7 @@ _FACTS: Final = {
     "tokens.in": "tokens_in",
     "tokens.max-out": "tokens_max_out",
     "cost": "cost_microusd",
-    "plan.session": "plan_session",
-    "client.address": "client_address",
-    "plan.week": "plan_week",
-    "plan.month": "plan_month",
-    "plan.overage": "plan_overage",
-    "session.context": "session_context",
-    "session.turns": "session_turns",
-    "session.cost": "session_cost",
-    "session.age": "session_age",
+    **OF_CALLER,
 }
 
 SETTINGS: Final = (

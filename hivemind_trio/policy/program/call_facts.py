@@ -35,6 +35,19 @@ ApisOf = Callable[[str, Mapping[str, str]], tuple[Api, ...]]
 NO_API: Final = "none"
 """Value for a call of no known dialect."""
 
+OF_CALLER: Final = {
+    "client.address": "client_address",
+    "plan.session": "plan_session",
+    "plan.week": "plan_week",
+    "plan.month": "plan_month",
+    "plan.overage": "plan_overage",
+    "session.context": "session_context",
+    "session.turns": "session_turns",
+    "session.cost": "session_cost",
+    "session.age": "session_age",
+}
+"""Fields about the caller, its plan and its session, under the names that a request has for them."""
+
 FIELDS: Final = {
     "method": "method",
     "path": "path",
@@ -48,15 +61,7 @@ FIELDS: Final = {
     "hour": "hour",
     "weekday": "weekday",
     "date": "date",
-    "client.address": "client_address",
-    "plan.session": "plan_session",
-    "plan.week": "plan_week",
-    "plan.month": "plan_month",
-    "plan.overage": "plan_overage",
-    "session.context": "session_context",
-    "session.turns": "session_turns",
-    "session.cost": "session_cost",
-    "session.age": "session_age",
+    **OF_CALLER,
 }
 """Fields that a request has under their own names; the cost follows from model and tokens."""
 

@@ -42,7 +42,7 @@ from hivemind_trio.policy.language.condition_typing import (
     is_routed_as,
     request_fields,
 )
-from hivemind_trio.policy.program.call_facts import day_of, time_of
+from hivemind_trio.policy.program.call_facts import OF_CALLER, day_of, time_of
 
 from .box_cover import Cover, Covered, Cube, Entangled, Open
 from .call_space import CallSpace, Impossible, billing, callers
@@ -399,15 +399,7 @@ FACTS: Final = {
     "tokens.in": "tokens_in",
     "tokens.max-out": "tokens_max_out",
     "tokens.total": "tokens_in",
-    "client.address": "client_address",
-    "plan.session": "plan_session",
-    "plan.week": "plan_week",
-    "plan.month": "plan_month",
-    "plan.overage": "plan_overage",
-    "session.context": "session_context",
-    "session.turns": "session_turns",
-    "session.cost": "session_cost",
-    "session.age": "session_age",
+    **OF_CALLER,
 }
 """Field -> what makes a call have it, where nobody asks for the others; the rest are called alike."""
 

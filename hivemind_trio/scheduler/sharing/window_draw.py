@@ -11,7 +11,7 @@ import attrs
 
 from hivemind_trio.model import Dimension
 from hivemind_trio.policy import Renames
-from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer
+from hivemind_trio.scheduler.sharing.window_ring import WindowAnswer, WindowAsk
 
 
 class WindowKey(NamedTuple):
@@ -72,3 +72,25 @@ class DrawWindow:
     more: int
     back: tuple[tuple[int, int], ...]
     report: tuple[tuple[int, int], ...] | None
+
+    def of_node(self, node: str, epoch: int, nodes: int) -> WindowAsk:
+        """Return the request to the store.
+
+        Args:
+            node: Name of the node that draws.
+            epoch: Its start.
+            nodes: Most nodes, by its policy.
+        """
+        return WindowAsk(
+            node=node,
+            epoch=epoch,
+            seq=self.seq,
+            run=self.run,
+            nodes=nodes,
+            limit=self.limit,
+            least=self.least,
+            want=self.want,
+            more=self.more,
+            back=self.back,
+            report=self.report,
+        )

@@ -11,7 +11,7 @@ import trio
 from hivemind_trio.runtime import Engine
 from hivemind_trio.scheduler import DrawWindow, WindowAnswered, WindowUnanswered
 from hivemind_trio.scheduler.sharing.share_row import FencedNode
-from hivemind_trio.scheduler.sharing.window_ring import WindowAsk, WindowShape
+from hivemind_trio.scheduler.sharing.window_ring import WindowShape
 from hivemind_trio.store.fleet.interface import FleetStore, StoreUnreachable
 
 from .store_answers import StoreAnswers
@@ -55,19 +55,7 @@ class WindowSharing:
                     await self._stirred.wait()
 
     async def _draw(self, draw: DrawWindow, epoch: int) -> None:
-        ask = WindowAsk(
-            node=self._node,
-            epoch=epoch,
-            seq=draw.seq,
-            run=draw.run,
-            nodes=self._engine.program.server.sharers,
-            limit=draw.limit,
-            least=draw.least,
-            want=draw.want,
-            more=draw.more,
-            back=draw.back,
-            report=draw.report,
-        )
+        ask = draw.of_node(self._node, epoch, self._engine.program.server.sharers)
         key = draw.window
         name, shape = (
             f"w:{key.glob or ''}:{key.dimension}:{key.window_ns // MS}",

@@ -7,10 +7,10 @@ from typing import Final, final
 
 import attrs
 
-from hivemind_trio.policy import Dimension, Program
+from hivemind_trio.policy import Program
 from hivemind_trio.scheduler import CallId, Permit
 
-from .invariants import Audit, holds, most_in_window
+from .invariants import Audit, counted_within, holds, most_in_window, request_quotas
 
 WINDOWS_AFTER: Final = 2
 """Windows of a rate limit after a fault in which a node may still send what it was left for the fault."""
@@ -82,23 +82,8 @@ class FleetAudit:
 
     def _count(self, permit: Permit, now_ns: int) -> None:
         """Count requests per window, of all nodes."""
-        groups = self.program.pools[permit.provider].groups
-        quotas = [
-            quota
-            for group in groups
-            if group.glob == permit.group
-            for quota in group.quotas
-            if quota.dimension is Dimension.REQUESTS
-        ]
-        if not quotas:
-            return
         sent = self._sent.setdefault((permit.provider, permit.group), deque())
-        sent.append(now_ns)
-        longest_ns = max(quota.window_ns for quota in quotas)
-        while sent[0] <= now_ns - longest_ns:
-            sent.popleft()
-        for quota in quotas:
+        for quota, within in counted_within(sent, now_ns, request_quotas(self.program, permit)):
             if self._faults or (self._sound_ns and now_ns < self._sound_ns + WINDOWS_AFTER * quota.window_ns):
                 continue
-            within = sum(at_ns > now_ns - quota.window_ns for at_ns in sent)
             holds(within <= most_in_window(quota), f"{within} requests of all nodes are within {quota}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, final
 
 import attrs
@@ -157,38 +157,17 @@ class Audit:
 
     def _count(self, permit: Permit, now_ns: int) -> None:
         """Count requests per window, as the policy declares them."""
-        provider = self.program.pools[permit.provider]
-        quotas = [
-            quota
-            for group in provider.groups
-            if group.glob == permit.group
-            for quota in group.quotas
-            if quota.dimension is Dimension.REQUESTS
-        ]
-        if not quotas:
-            return
+        quotas = request_quotas(self.program, permit)
         sent = self._sent.setdefault((permit.provider, permit.group), deque())
-        sent.append(now_ns)
-        longest_ns = max(quota.window_ns for quota in quotas)
-        while sent[0] <= now_ns - 2 * longest_ns:
-            sent.popleft()
-        for quota in quotas:
-            within = sum(1 for at_ns in sent if at_ns > now_ns - quota.window_ns)
+        for quota, within in counted_within(sent, now_ns, quotas):
             holds(within <= most_in_window(quota), f"{within} requests are within {quota}")
 
     def _count_start(self, permit: Permit, now_ns: int) -> None:
         """Count the calls that an agent starts, as its limits declare them."""
         agent = self.program.agents[permit.agent] if permit.declared else self.program.unknown
         limits = [limit for limit in agent.limits if limit.dimension is Dimension.REQUESTS]
-        if not limits:
-            return
         started = self._started.setdefault((permit.declared, permit.agent), deque())
-        started.append(now_ns)
-        longest_ns = max(limit.window_ns for limit in limits)
-        while started[0] <= now_ns - longest_ns:
-            started.popleft()
-        for limit in limits:
-            within = sum(1 for at_ns in started if at_ns > now_ns - limit.window_ns)
+        for limit, within in counted_within(started, now_ns, limits):
             holds(within <= limit.amount, f"{within} starts of agent {permit.agent} are within {limit}")
 
     def _at_rest(self, event: Event, granted: set[str]) -> None:
@@ -236,6 +215,37 @@ def _counted(permit: Permit) -> tuple[tuple[str, ...], tuple[str, ...], tuple[st
         ("lane", permit.lane, permit.provider),
         ("agent" if permit.declared else "caller", permit.agent),
     )
+
+
+def request_quotas(program: Program, permit: Permit) -> list[RateLimitSettings]:
+    """Return the quotas of requests that the policy declares for the models of a permit."""
+    return [
+        quota
+        for group in program.pools[permit.provider].groups
+        if group.glob == permit.group
+        for quota in group.quotas
+        if quota.dimension is Dimension.REQUESTS
+    ]
+
+
+def counted_within(
+    times: deque[int], now_ns: int, limits: Sequence[RateLimitSettings]
+) -> Iterator[tuple[RateLimitSettings, int]]:
+    """Count one more at this time; yield each limit with the number within its window.
+
+    Args:
+        times: When the others were, in order; those that no window has any more are dropped.
+        now_ns: This time.
+        limits: The limits; without any, nothing is counted.
+    """
+    if not limits:
+        return
+    times.append(now_ns)
+    longest_ns = max(limit.window_ns for limit in limits)
+    while times[0] <= now_ns - longest_ns:
+        times.popleft()
+    for limit in limits:
+        yield limit, sum(at_ns > now_ns - limit.window_ns for at_ns in times)
 
 
 def most_in_window(quota: RateLimitSettings) -> int:

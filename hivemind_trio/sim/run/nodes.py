@@ -35,7 +35,7 @@ from hivemind_trio.scheduler.sharing.budget_ask import BudgetsAnswer, BudgetsAsk
 from hivemind_trio.scheduler.sharing.fleet_model import FleetModel
 from hivemind_trio.scheduler.sharing.node_shares import NodeShares
 from hivemind_trio.scheduler.sharing.share_row import LeaseTerms, RowNotice, ShareAnswer, ShareRequest
-from hivemind_trio.scheduler.sharing.window_ring import WindowAsk, WindowShape
+from hivemind_trio.scheduler.sharing.window_ring import WindowShape
 from hivemind_trio.sim.agents.client import ClientReply
 from hivemind_trio.sim.agents.request import Asking
 from hivemind_trio.sim.results.figures import FleetFigures, NodeFigures
@@ -224,19 +224,7 @@ class SimulatedNode:
 
     def _draw(self, draw: DrawWindow) -> None:
         key = draw.window
-        ask = WindowAsk(
-            node=self.name,
-            epoch=self.epoch,
-            seq=draw.seq,
-            run=draw.run,
-            nodes=self.route.program.server.sharers,
-            limit=draw.limit,
-            least=draw.least,
-            want=draw.want,
-            more=draw.more,
-            back=draw.back,
-            report=draw.report,
-        )
+        ask = draw.of_node(self.name, self.epoch, self.route.program.server.sharers)
         name, shape = f"{key.glob}:{key.dimension}:{key.window_ns}", WindowShape(max(1, key.window_ns // MS))
         failed: Callable[[], None] = lambda: self.route.post(WindowUnanswered(key, draw.seq))  # noqa: E731
         self.store.ask(

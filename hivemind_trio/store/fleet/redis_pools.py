@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from hashlib import sha1
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 import attrs
 import msgspec
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from coredis import Redis
 
 CONNECT_S: Final = 2.0
+
+Reply = TypeVar("Reply")
 
 FENCED: Final = "fenced"
 
@@ -335,10 +337,7 @@ class RedisPools:
         lengths = (shape.window_ms, shape.slot_ms, shape.good_ms, self._terms.learning_ms, FORGET_MS)
         key = f"hm:{{{self.namespace}:{pool}}}:{window}"
         answer = await self.run(self.clock + WINDOW, (key,), (*words, *lists, *lengths))
-        if answer == FENCED:
-            raise FencedNode
-        with _reached():
-            found = _decode_window(answer)
+        found = _granted(answer, _decode_window)
         return WindowAnswer(
             seq=ask.seq,
             granted=found.granted,
@@ -363,10 +362,7 @@ class RedisPools:
         texts = tuple(budget_text(one) for _, one in ask.accounts)
         known_ms = FORGET_MS + self._terms.lease_ms
         answer = await self.run(self.clock + SPEND, keys, (*words, *bounds, SLICES, PARTS, known_ms, BUDGETS, *texts))
-        if answer == FENCED:
-            raise FencedNode
-        with _reached():
-            found = _decode_budgets(answer)
+        found = _granted(answer, _decode_budgets)
         return BudgetsAnswer(
             seq=ask.seq,
             run=found.run,
@@ -468,6 +464,19 @@ class RedisPools:
         return f"hm:{{{self.namespace}}}:to:{node}"
 
 
+def _granted(answer: str, decode: Callable[[str], Reply]) -> Reply:
+    """Return the reply of a script that only the newest process of a node's name may run.
+
+    Raises:
+        FencedNode: A newer process serves under the node's name.
+        StoreUnreachable: It is no such reply.
+    """
+    if answer == FENCED:
+        raise FencedNode
+    with _reached():
+        return decode(answer)
+
+
 def sha1_of(script: str) -> str:
     """Return the name of a script at the server."""
     return sha1(script.encode(), usedforsecurity=False).hexdigest()
@@ -479,10 +488,7 @@ def answer_of(ask: ShareRequest, answer: str) -> ShareAnswer:
     Raises:
         FencedNode: A newer process serves under the node's name.
     """
-    if answer == FENCED:
-        raise FencedNode
-    with _reached():
-        found = _decode(answer)
+    found = _granted(answer, _decode)
     return ShareAnswer(
         seq=ask.seq,
         cap=found.cap,

@@ -69,8 +69,9 @@ async def test_a_stream_ends_with_an_error_event_of_its_dialect(
     assert record.upstream_error is None
 
 
-async def test_what_has_come_is_delivered_before_the_error(autojump_clock: object) -> None:
-    upstream, _ = playing(Reply(headers=[EVENT_STREAM], steps=(START + DELTA, 1.0, DELTA, DELTA, STALL)))
+async def cut_off_while_behind(*steps: Any) -> tuple[Agent, list[Reason]]:
+    """An agent that reads on only after its call was cut off, and the reason in its record."""
+    upstream, _ = playing(Reply(headers=[EVENT_STREAM], steps=(START + DELTA, 1.0, *steps)))
     async with house(policy(), upstream) as opened:
         agent = await opened.begin(Agent(body=body_of(stream=True), takes_bytes=len(START + DELTA)))
         await trio.sleep(2)
@@ -80,25 +81,21 @@ async def test_what_has_come_is_delivered_before_the_error(autojump_clock: objec
         await wait_all_tasks_blocked()
         agent.reading.set()
         await agent.done.wait()
+        return agent, [one.reason for one in opened.records]
+
+
+async def test_what_has_come_is_delivered_before_the_error(autojump_clock: object) -> None:
+    agent, reasons = await cut_off_while_behind(DELTA, DELTA, STALL)
 
     assert agent.answer.startswith(START + DELTA * 3 + b"event: error\n")
-    assert agent.aborted
+    assert (agent.aborted, reasons) == (True, [Reason.DRAINING])
 
 
 async def test_a_stream_that_has_come_whole_ends_well_for_a_slow_agent(autojump_clock: object) -> None:
-    upstream, _ = playing(Reply(headers=[EVENT_STREAM], steps=(START + DELTA, 1.0, DELTA, STOP)))
-    async with house(policy(), upstream) as opened:
-        agent = await opened.begin(Agent(body=body_of(stream=True), takes_bytes=len(START + DELTA)))
-        await trio.sleep(2)
-        await wait_all_tasks_blocked()
-        opened.engine.drain()
-        opened.door.cut_off()
-        await wait_all_tasks_blocked()
-        agent.reading.set()
-        await agent.done.wait()
+    agent, reasons = await cut_off_while_behind(DELTA, STOP)
 
     assert (agent.answer, agent.whole) == (START + DELTA * 2 + STOP, True)
-    assert [one.reason for one in opened.records] == [Reason.NONE]
+    assert reasons == [Reason.NONE]
 
 
 @pytest.mark.parametrize("steps", [(STALL,), (START, STALL)], ids=["no head", "a head that is held"])
