@@ -310,6 +310,29 @@ def test_the_sentences_about_forecasts_of_held_out_drawings_are_those_of_their_t
     assert said(r"The floor of the drawn fleets is (\d+)%") == [f"{100 * drawn['drawn']['floor']:.0f}"]
 
 
+def test_the_sentences_about_forecasts_are_those_of_their_table() -> None:
+    made = rows("forecast")
+    totals = {row["kind"]: row for row in made if "within" in row}
+    single = {row["fleet"]: row for row in made if row["kind"] == "simulated"}
+    kinds = ("simulated", "adversary", "drawn")
+    fleets = [row for row in made if "within" not in row and row["calls"] * (1 - row["not_started"]) > 39.5]
+
+    assert said(r"alone, without calibration, hold (\d+)%, (\d+)% and (\d+)%\.") == [
+        f"{100 * totals[kind]['held_raw']:.0f}" for kind in kinds
+    ]
+    assert said(r"The median error is (\d+)% for simulated, (\d+)% for adversary and (\d+)% for drawn fleets") == [
+        f"{100 * totals[kind]['error']:.0f}" for kind in kinds
+    ]
+    assert said(r"within the target for (\d+) of (\d+) fleets of 40 calls and more; (\d+) others hold it more") == [
+        f"{sum(0.85 <= row['held'] <= 0.95 for row in fleets)}",
+        f"{len(fleets)}",
+        f"{sum(row['held'] > 0.95 for row in fleets)}",
+    ]
+    assert said(r"decides: `outage` \((\d+)%\), `storm` \((\d+)%\) and `lying-retry-after` \((\d+)%\)") == [
+        f"{100 * single[fleet]['error']:.0f}" for fleet in ("outage", "storm", "lying-retry-after")
+    ]
+
+
 def test_the_sentences_about_forecasts_over_sockets_are_those_of_their_table() -> None:
     total, *found = rows("forecast_sockets")
     made = {row["fleet"]: row for row in found}

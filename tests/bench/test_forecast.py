@@ -119,6 +119,6 @@ def test_the_results_have_the_figures_that_the_text_tells() -> None:
     totals = {one["kind"]: one for one in made["tables"][0]["rows"] if one["fleet"].endswith(" fleets")}
     text = " ".join((Path(__file__).parents[2] / "bench/README.md").read_text("utf-8").split())
 
-    for kind, name in (("simulated", "simulated"), ("adversary", "adversary"), ("held out", "held-out")):
+    for kind, name in (("simulated", "simulated"), ("adversary", "adversary"), ("drawn", "drawn")):
         one = totals[kind]
         assert f"{one['held']:.0%} of the starts of {name} fleets" in text
