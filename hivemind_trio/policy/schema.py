@@ -552,7 +552,7 @@ RETRY: Final[Mapping[str, Setting]] = {
         doc="Statuses and failures to retry, until the agent has got the first byte of the answer. A text is the type "
         "or code of the provider's error, exact: in the body of an error, or in the first event of a stream. An error "
         "event counts as its status as well: `529` covers `overloaded_error`.",
-        default="[429, 500, 502..504, 529, connect, reset, first-byte]",
+        default="[429, 500, 502..504, 520..524, 529, connect, reset, first-byte]",
     ),
     "attempts": Setting(
         args=(POSITIVE,),

@@ -64,7 +64,7 @@ _SIGNALS: Final = {
     "connection-reset": "reset",
     "disconnect": "reset",
     "all": "[429, 500..504, 529, connect, reset, first-byte]",
-    "default": "[429, 500, 502..504, 529, connect, reset, first-byte]",
+    "default": "[429, 500, 502..504, 520..524, 529, connect, reset, first-byte]",
 }
 """Words for failures -> statuses and failures."""
 

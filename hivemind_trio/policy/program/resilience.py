@@ -84,7 +84,7 @@ class RetrySettings:
     """Settings of retries: which attempts, how often, and when."""
 
     name: str = DEFAULT_RETRY
-    statuses: frozenset[int] = frozenset({429, 500, 502, 503, 504, 529})
+    statuses: frozenset[int] = frozenset({429, 500, 502, 503, 504, *range(520, 525), 529})
     failures: frozenset[Failure] = frozenset({Failure.CONNECT, Failure.RESET, Failure.FIRST_BYTE})
     error_types: frozenset[str] = frozenset()
     """Types and codes of the provider's errors, exact."""
