@@ -134,11 +134,12 @@ async def fetch(
                 return _of_error(status, outbox)
             outbox.meter = meter
             if meter is not None and is_held:
-                refused = await _opened(response, outbox, meter)
-                if refused is not None:
+                if (refused := await _opened(response, outbox, meter)) is not None:
                     return refused
                 heard((), True)
             watch.headed()
+            if meter is not None and (refused := await _no_error(response, outbox, meter)) is not None:
+                return refused
             if outbox.head is None:
                 outbox.begin(status, for_agent(response.headers))
             async for piece in response:
@@ -200,6 +201,26 @@ async def _opened(response: UpstreamResponse, outbox: Outbox, meter: UsageMeter)
         return _refused(refused, response, outbox)
     meter.begin()
     response.opened()
+    outbox.release()
+    return None
+
+
+async def _no_error(response: UpstreamResponse, outbox: Outbox, meter: UsageMeter) -> AttemptResult | None:
+    """Hold a plain answer until its first bytes show that it is no error object; None: it is on its way to the agent.
+
+    Return the end of the attempt if all of it is one: gateways whose own provider fails late say so in a 200.
+    """
+    if not meter.may_be_error:
+        return None
+    outbox.expect(response.status, for_agent(response.headers))
+    async for piece in response:
+        outbox.put(piece)
+        if not meter.may_be_error or outbox.head is not None or outbox.size > HELD_BYTES_MAX:
+            break
+    else:
+        refused = meter.whole_error()
+        if refused is not None and outbox.head is None:
+            return _refused(refused, response, outbox)
     outbox.release()
     return None
 

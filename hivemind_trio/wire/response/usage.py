@@ -62,6 +62,7 @@ _FINISH: Final = re.compile(rb'"(%s)"\s{0,8}:\s{0,8}"([\w.:-]{1,64})"' % b"|".jo
 FINISHES_MAX: Final = 8
 """Reasons of one answer that are kept."""
 _DECODER: Final = json.JSONDecoder()
+_BEGINS_AS_ERROR: Final = re.compile(rb'\{\s*"(?:error"\s*:\s*[{"]|(?:type|object)"\s*:\s*"error")')
 _NO_COUNTS: Final = TokenCounts()
 
 
@@ -160,6 +161,19 @@ class UsageMeter:
     def refusal(self) -> StreamError | None:
         """Error before the first content event, as far as whole lines have come; None: there is none."""
         return None if self._stream is None else self._stream.error
+
+    @property
+    def may_be_error(self) -> bool:
+        """True if a plain body begins as an error object does, or has not begun."""
+        if self._stream is not None or self._streams or self._inflate is None or self._is_tail:
+            return False
+        text = self.unread.lstrip()
+        # Blanks keep the connection alive: they are for the agent at once.
+        return _BEGINS_AS_ERROR.match(text) is not None if text else not self.unread
+
+    def whole_error(self) -> StreamError | None:
+        """Return the error that a plain body, read to its end, is; None: it is none."""
+        return body_error(self.unread) if self.unread and self.may_be_error else None
 
     @property
     def unfinished(self) -> bool:

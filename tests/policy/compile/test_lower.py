@@ -205,7 +205,8 @@ RETRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "nothing": ("", {
         "attempts": 8, "first_ns": 500 * MS, "last_ns": 5 * S, "jitter": "full", "ratio": 0.2,
         "honor_max_ns": 10 * MINUTE,
-        "statuses": {429, 500, 502, 503, 504, *range(520, 525), 529}, "failures": {"connect", "reset", "first-byte"}, "at": "team.hmp:2",
+        "statuses": {429, 500, 502, 503, 504, *range(520, 525), 529},
+        "failures": {"connect", "reset", "first-byte"}, "at": "team.hmp:2",
     }),
     "statuses, alone and in ranges": ("on [429, 500..503]", {"statuses": {429, 500, 501, 502, 503}, "failures": set()}),
     "failures": (

@@ -17,7 +17,12 @@ from hivemind_trio.model import Reason
 from tests.proxy.house import body_of, house
 from tests.proxy.scripted import PLAIN, STREAMED, failing, from_provider, playing, policy
 from tests.support.agent import Agent
-from tests.support.upstream import EARLY_END, HUNG_UP, REFUSED, RESET, STALL, FakeProvider, Reply, Request
+from tests.support.upstream import EARLY_END, HUNG_UP, JSON, REFUSED, RESET, STALL, FakeProvider, Reply, Request
+
+IN_A_200: Final = (
+    b'{"error": {"message": "Provider returned error", "code": 502, "metadata": {"raw": "gone"}}, "user_id": "u"}'
+)
+"""OpenRouter, of a provider that failed after the head had been sent."""
 
 FAILURES: Final = {
     "529": failing(529),
@@ -33,13 +38,19 @@ FAILURES: Final = {
     "an error that breaks off": Reply(status=529, steps=(b'{"error"', RESET)),
     "an error that ends early": Reply(status=503, steps=(b'{"error"', EARLY_END)),
 }
+WITHIN_200: Final = {
+    "an error object in a 200": Reply(steps=(IN_A_200,)),
+    "the same in pieces": Reply(steps=(IN_A_200[:12], 1.0, IN_A_200[12:40], 1.0, IN_A_200[40:])),
+    "the same, compressed": Reply(headers=[JSON, (b"content-encoding", b"gzip")], steps=(gzip.compress(IN_A_200),)),
+    "a 200 without a body that breaks off": Reply(steps=(1.0, RESET)),
+}
 AGENT_S: Final[dict[str, tuple[dict[str, Any], Reply]]] = {
     "streaming": ({"stream": True}, STREAMED),
     "plain": ({}, PLAIN),
 }
 
 
-@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
+@pytest.mark.parametrize("failure", [*FAILURES.values(), *WITHIN_200.values()], ids=[*FAILURES, *WITHIN_200])
 @pytest.mark.parametrize(("fields", "success"), AGENT_S.values(), ids=AGENT_S)
 async def test_an_agent_sees_one_clean_answer(
     failure: Reply, fields: dict[str, Any], success: Reply, autojump_clock: MockClock
@@ -55,6 +66,33 @@ async def test_an_agent_sees_one_clean_answer(
     assert agent.header(b"x-hivemind-reason") == str(Reason.RETRY).encode()
     assert len(script.times) == 2
     assert [(record.status, record.attempts, record.rejected) for record in opened.records] == [(200, 2, False)]
+
+
+async def test_an_error_object_in_a_200_is_given_as_the_answer_with_its_status(autojump_clock: MockClock) -> None:
+    """An SDK takes a 200 for an answer, and its agent dies of an answer that has no choices."""
+    upstream, script = playing(*[Reply(steps=(IN_A_200,))] * 4)
+    async with house(policy(), upstream) as opened:
+        agent = await opened.ask(body=body_of())
+
+    assert len(script.times) == 4
+    assert agent.status == 502
+    assert json.loads(agent.answer)["error"]["message"] == "Provider returned error"
+
+
+@pytest.mark.parametrize(
+    "first",
+    [b'{"id": "x", "choices": [], ', b"\n", b'{"error": null, ', b'{"errors": {}, '],
+    ids=["another member", "a keep-alive", "no error", "another name"],
+)
+async def test_other_plain_answers_are_not_held(first: bytes, autojump_clock: MockClock) -> None:
+    rest = b'{"ok": 1}' if first.isspace() else b'"usage": {"error": {"code": 502}}}'
+    upstream, _ = playing(Reply(steps=(first, 5.0, rest)))
+    async with house(policy(), upstream) as opened:
+        agent = await opened.begin(Agent(body=body_of()))
+
+        assert (agent.status, agent.answer) == (200, first)
+        await agent.done.wait()
+        assert (agent.answer, agent.whole) == (first + rest, True)
 
 
 async def test_it_is_tried_as_often_as_the_class_says(autojump_clock: MockClock) -> None:
