@@ -375,6 +375,23 @@ class SchedulerState:
                 self.room.wake_early(waiter, waiter.due_ns)
         return {waiter.place.pool.name: waiter.place.pool for waiter in self.wake()}
 
+    def lend_retry(self, served: RunningCall) -> dict[str, ProviderQueue]:
+        """Let one call go on that rests for the retry budget: its provider has served another since it failed.
+
+        So no more attempts are added than it has just served. Return where somebody is due now.
+        """
+        short = served.place.pool.short_of_retries
+        for call_id in list(short):
+            waiter = self.room.waiters[call_id]
+            if waiter.since_ns > served.granted_ns:
+                continue
+            del short[call_id]
+            if waiter.rests_until_ns is not None and waiter.held_in is None:
+                waiter.due_ns = max(self.now_ns, waiter.unbudgeted_due_ns or 0, waiter.stays_away_ns(waiter.place.pool))
+                self.room.wake_early(waiter, waiter.due_ns)
+                break
+        return {waiter.place.pool.name: waiter.place.pool for waiter in self.wake()}
+
     def flight(self, waiter: WaitingCall) -> RunningCall:
         """Return the attempt that begins now."""
         assert waiter.claim is not None

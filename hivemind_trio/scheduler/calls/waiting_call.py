@@ -60,6 +60,8 @@ class WaitingCall:
     """Thread that it belongs to, where its lane is sticky."""
     warm_until_ns: int | None = None
     """Until when the provider remembers its prompt, where that matters."""
+    unbudgeted_due_ns: int | None = None
+    """When it might begin if its provider's retry budget had had one for it; None: it had, or none is needed."""
     asked: tuple[ProviderQueue, int] | None = None
     """Provider that refused its last attempt, and the end of the pause that it asked for; None: no pause."""
     spared: tuple[Placement, int] | None = None

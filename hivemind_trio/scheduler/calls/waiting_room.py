@@ -69,6 +69,8 @@ class WaitingCalls:
             self._resting.put(waiter, (waiter.rests_until_ns, waiter.seq))
             if waiter.unasked_due_ns is not None and waiter.stays_away_ns(place.pool):
                 place.pool.asked_to_wait[waiter.call.id] = None
+            if waiter.unbudgeted_due_ns is not None:
+                place.pool.short_of_retries[waiter.call.id] = None
         if waiter.is_held:
             self.held[waiter.call.id] = waiter
         elif waiter.held_in is not None:
@@ -107,6 +109,8 @@ class WaitingCalls:
         place.pool.waiting -= 1
         if place.pool.asked_to_wait:
             place.pool.asked_to_wait.pop(waiter.call.id, None)
+        if place.pool.short_of_retries:
+            place.pool.short_of_retries.pop(waiter.call.id, None)
         place.lane.waiting -= 1
         if not place.lane.waiting:
             place.lane.turns.rest()

@@ -240,6 +240,8 @@ def _due_ns(
     if there_ns is None:
         flight.unretried = Unretried.BUDGET
         return None
+    if there_ns > due_ns:
+        again.unbudgeted_due_ns = due_ns
     return max(due_ns, there_ns)
 
 

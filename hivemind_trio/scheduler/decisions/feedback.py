@@ -52,6 +52,8 @@ def learn(
     if health.limit != limit or health.breaker.circuit is not circuit:
         commands.append(adapted(pool, ended.outcome))
         moved |= give_up(books, pool, commands)
+    if ended.outcome is Outcome.SUCCEEDED and pool.short_of_retries:
+        moved |= books.lend_retry(flight)
     if (health.spent.known or ended.outcome is Outcome.TERMINAL) and health.spent.on_ended(
         billing_key := books.billing_key(flight.call, flight.treatment),
         ended.outcome,

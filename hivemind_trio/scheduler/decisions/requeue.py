@@ -57,7 +57,8 @@ def reclassify(
     anew = books.waiter(waiter.call, treatment, place, waiter.arrived_ns, waiter.seq, blocked)
     anew.since_ns, anew.waited_ns, anew.attempts = waiter.since_ns, waiter.waited_ns, waiter.attempts
     anew.uncounted, anew.asked, anew.due_ns = waiter.uncounted, waiter.asked, waiter.due_ns
-    anew.unasked_due_ns, anew.given_up = waiter.unasked_due_ns, waiter.given_up
+    anew.unasked_due_ns, anew.unbudgeted_due_ns = waiter.unasked_due_ns, waiter.unbudgeted_due_ns
+    anew.given_up = waiter.given_up
     anew.ledger_until_ns, anew.claimed_ns = waiter.ledger_until_ns, waiter.claimed_ns
     anew.started, anew.held_by, anew.spared = waiter.started, waiter.held_by, waiter.spared
     anew.released_ns = books.now_ns if waiter.is_held else waiter.released_ns

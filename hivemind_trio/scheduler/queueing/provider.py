@@ -113,6 +113,8 @@ class ProviderQueue:
     """Recent duration of an attempt."""
     opens_ns: int | None = attrs.field(default=None, init=False)
     """When a quota or a refusal lets a waiting call go, as of the last look."""
+    short_of_retries: dict[CallId, None] = attrs.field(factory=dict, init=False)
+    """Calls that rest until its retry budget has one for them, oldest first."""
     asked_to_wait: dict[CallId, None] = attrs.field(factory=dict, init=False)
     """Calls that rest because the provider has failed them and has said for how long; some may be in line by now."""
     granted_seq: int = attrs.field(default=-1, init=False)

@@ -455,6 +455,49 @@ def test_an_agent_that_cannot_retry_waits_for_a_retry_however_many_wait_already(
     assert [driver.grant(call).attempt for call in (headed, later)] == [2, 2]
 
 
+def test_each_call_that_is_served_lets_one_go_on_that_waits_for_a_retry() -> None:
+    driver = Driver(program(retries=[NO_PAUSES]))
+    served, more = driver.calls(3), driver.calls(2)
+    driver.now_ns = 1
+    first = spent(driver)
+    for call in more:
+        driver.end(call, BROKEN)
+    later = driver.calls(2)
+
+    assert [driver.end(call) for call in served] == [[], [], []], "they were sent before those failed"
+    assert [driver.end(call) for call in later] == [[first], [more[0]]]
+    assert driver.end(driver.call(), BROKEN) == []
+
+
+def test_a_call_that_does_not_wait_for_its_turn_any_more_takes_nobody_elses() -> None:
+    driver = Driver(program(retries=[NO_PAUSES]))
+    more = driver.calls(2)
+    first = spent(driver)
+    for call in more:
+        driver.end(call, BROKEN)
+    later = driver.calls(2)
+    driver.cancel(first)
+    driver.at(due_ns(driver))
+
+    granted = [driver.end(call) for call in later]
+
+    assert granted == [[more[1]], []], "the first had left, and the next had its retry by time"
+
+
+def test_a_pause_that_is_longer_than_the_wait_for_a_retry_is_kept() -> None:
+    pauses = attrs.evolve(NO_PAUSES, first_ns=15 * SECOND_NS, last_ns=15 * SECOND_NS, jitter=Jitter.NONE)
+    driver = Driver(program(retries=[pauses]))
+    failing = driver.calls(13)
+    for call in failing:
+        driver.end(call, BROKEN)
+    served = driver.call()
+
+    assert driver.end(served) == []
+    assert driver.at(15 * SECOND_NS - 1) == []
+    driver.at(15 * SECOND_NS)
+    assert sum(driver.grant(call).attempt == 2 for call in failing[:11]) == 11
+
+
 def test_an_agent_that_cannot_retry_is_told_at_once_of_its_own_mistake() -> None:
     driver = Driver(program(retries=[attrs.evolve(NO_PAUSES, statuses=frozenset({400, 500}))]))
     spent(driver)

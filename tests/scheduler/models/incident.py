@@ -41,6 +41,10 @@ class Entry:
     attempts: int = 0
     """That have ended."""
     rests_ns: Range = (0, 0)
+    unpaid_ns: int = 0
+    """When it might be due at the earliest, did it not wait for the retry budget."""
+    paid_ns: int = 0
+    """When the budget has one for it, at the earliest; until then it goes only if one is lent."""
     yields: bool = False
     """It was a probe of the circuit and failed, so that another call is the next one."""
     """It is due no earlier than the one, and no later than the other."""
@@ -152,6 +156,9 @@ class Incident:
         entry = self.waiting.pop(grant.call_id)
         assert self.now_ns >= entry.rests_ns[0], "its retry is not due"
         assert self.fits(entry), "granted without room"
+        if self.now_ns < entry.paid_ns:
+            self.at[entry.provider].lent -= 1
+            assert self.at[entry.provider].lent >= 0, "a retry more than its provider has served"
         for other in self.waiting.values():
             earlier = other.call.caller == entry.call.caller and other.order < entry.order
             if earlier and other.provider == entry.provider and other.rests_ns[1] <= self.now_ns:
@@ -277,6 +284,8 @@ class Incident:
         entry.word.ended(call_id, ended, self.now_ns)
         trouble.pay(entry.call.request.model, ended, entry.sample.granted_ns, self.now_ns)
         del self.running[call_id]
+        if ended.outcome is Outcome.SUCCEEDED:
+            self._lend(entry)
         if ended.committed:
             assert not settled, "there is nothing left to be given"
             self.over.add(call_id)
@@ -298,6 +307,19 @@ class Incident:
         entry.yields = entry.probe and ended.outcome in BROKEN
         entry.since_ns, entry.rests_ns, entry.probe = self.now_ns, rests_ns, False
         self.waiting[call_id] = entry
+
+    def _lend(self, served: Entry) -> None:
+        """One of those that wait for the retry budget may go on: which of them is left open here."""
+        short = [
+            entry
+            for entry in self.waiting.values()
+            if entry.provider == served.provider
+            and entry.since_ns <= served.sample.granted_ns
+            and entry.paid_ns > self.now_ns
+        ]
+        for entry in short:
+            entry.rests_ns = max(self.now_ns, entry.unpaid_ns), entry.rests_ns[1]
+        self.at[served.provider].lent += bool(short)
 
     def _verdict(
         self, entry: Entry, ended: AttemptResult, trouble: Trouble, *, excused: bool, beyond: bool
@@ -334,8 +356,10 @@ class Incident:
         if rests_ns is not None and entry.probe and ended.outcome in BROKEN and treatment.provider == entry.provider:
             # Another call is the next probe, if one waits.
             rests_ns = trouble.to_open_ns[0] + 1, trouble.to_open_ns[1] + 1
+        entry.unpaid_ns = entry.paid_ns = 0
         if rests_ns is not None and trouble.pays(ended):
             earned_ns = trouble.earned_ns(self.now_ns)
+            entry.unpaid_ns, entry.paid_ns = rests_ns[0], earned_ns[0]
             rests_ns = max(rests_ns[0], earned_ns[0]), max(rests_ns[1], earned_ns[1])
         if rests_ns is None or treatment.deadline_ns is None:
             return rests_ns, rests_ns is None or used_up

@@ -163,6 +163,8 @@ class Trouble:
     """The last probe of the circuit that failed, since it was closed."""
     budget: Fraction = Fraction(SAVED_UP)
     budget_ns: int = 0
+    lent: int = 0
+    """Retries that calls have gone with before the budget had them, subtracted from the calls served meanwhile."""
 
     def load(self, provider: ProviderSettings | None, now_ns: int = 0) -> None:
         """The settings of a new policy; None: the provider is gone."""
