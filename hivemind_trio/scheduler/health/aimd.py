@@ -93,6 +93,10 @@ class _Try:
     """Integral of the number in flight up to then (`load_curve.py`)."""
     refused: bool | None = None
     """None: it is not known yet."""
+    ran_with: float = 0.0
+    """Attempts in flight while it ran, on average, itself included; 0: it has not been served yet."""
+    served_with: float = 0.0
+    """The same, but no more than were in flight at its end: refusals are in flight, too."""
 
 
 @final
@@ -239,6 +243,12 @@ class Aimd:
         if self._doubling and outcome is not Outcome.SUCCEEDED and tried is not None and not has_begun:
             self._early.on_failed(granted_ns)
         if outcome is Outcome.SUCCEEDED:
+            if tried is not None:
+                # Of an attempt of another node that is heard of at its end, only the number of then is known.
+                ran_ns = now_ns - tried.granted_ns
+                tried.ran_with = max(1.0, (area - tried.area) / ran_ns if ran_ns else float(inflight))
+                tried.served_with = min(tried.ran_with, inflight)
+            self._end_storm(now_ns)
             self._resume(now_ns)
             binds = limit_is_binding or inflight >= BINDING * self.limit
             if binds:
@@ -247,11 +257,8 @@ class Aimd:
             else:
                 self._search.rests()
             if tried is not None and now_ns > granted_ns:
-                # Of an attempt of another node that is heard of at its end, only the number of then is known.
-                ran_ns = now_ns - tried.granted_ns
-                level = max(1.0, (area - tried.area) / ran_ns if ran_ns else float(inflight))
-                self._curve.add(level, tokens, now_ns - granted_ns, now_ns)
-                self._try_fewer(level, now_ns, is_stuck=binds and self._is_capped)
+                self._curve.add(tried.ran_with, tokens, now_ns - granted_ns, now_ns)
+                self._try_fewer(tried.ran_with, now_ns, is_stuck=binds and self._is_capped)
         elif outcome in REFUSING:
             self._refused(outcome, inflight, granted_ns, now_ns)
         elif outcome in SEVERITY and self._is_news(granted_ns, now_ns):
@@ -416,6 +423,22 @@ class Aimd:
         return granted_ns > self._cut_ns and now_ns - self._cut_ns >= self.settings.cooldown_ns
 
     # ---- up ----
+
+    def _end_storm(self, now_ns: int) -> None:
+        """Go back to what was served before, as after an outage, if half of that and less has been refused as well.
+
+        So the number at once is not what the provider has refused them for.
+        """
+        in_doubt = self._cap is not None and not self._cap.believed_ns
+        if self._doubling or self._resume_to or in_doubt:
+            return
+        served = max((tried.served_with for tried in self._tries.values()), default=0.0)
+        if served <= self.limit:
+            return
+        refused, known = self._share(0, served / 2, now_ns)
+        if known >= TRIES_MIN and refused >= A_CAP * known:
+            self._cap = self._kept = None
+            self._resume_to = float(int(served))
 
     def _resume(self, now_ns: int) -> None:
         if self._limit < self._resume_to:

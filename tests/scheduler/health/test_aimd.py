@@ -225,6 +225,55 @@ def test_a_storm_that_comes_later_contradicts_a_cap_below_the_lower_bound() -> N
     assert pair.limiter.limit == 2
 
 
+class Overloads:
+    """Thirty calls wait at each time; some are refused at once with a 529, the others are served in four seconds."""
+
+    def __init__(self, refuses: Callable[[int, float], bool]) -> None:
+        self.limiter, self.refuses, self.now_ns = Limiter(AimdSettings(low=2, start=30), 64), refuses, 0
+        self._calls, self._running = 0, 0
+        self._due: list[tuple[int, int, int, bool]] = []
+
+    def run(self, until_s: float) -> Overloads:
+        while self.now_ns < until_s * SECOND_NS:
+            while self._running < min(30, self.limiter.limit):
+                self._calls, self._running = self._calls + 1, self._running + 1
+                self.limiter.on_granted(CallId(self._calls), self._running, self.now_ns)
+                refused = self.refuses(self._running, self.now_ns / SECOND_NS)
+                lasts_ns = SECOND_NS // 5 if refused else 4 * SECOND_NS + self._calls % 7 * SECOND_NS // 10
+                heappush(self._due, (self.now_ns + lasts_ns, self._calls, self.now_ns, refused))
+            self.now_ns, call, granted_ns, refused = heappop(self._due)
+            self.limiter.on_ended(
+                CallId(call),
+                Outcome.OVERLOADED if refused else Outcome.SUCCEEDED,
+                granted_ns=granted_ns,
+                now_ns=self.now_ns,
+                inflight=self._running,
+                limit_is_binding=self.limiter.limit < 30,
+            )
+            self._running -= 1
+        return self
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_after_a_storm_of_overloads_the_limit_goes_back_to_what_was_served_before_it(seed: int) -> None:
+    random = Random(seed)
+    world = Overloads(lambda _, now_s: 10 <= now_s < 20 and random.random() < 0.9).run(20)
+    assert world.limiter.limit <= 10, "in the storm itself little is sent"
+
+    world.run(45)
+
+    assert world.limiter.limit >= 25
+
+
+@pytest.mark.parametrize("cap", [3, 5, 10])
+def test_a_cap_that_says_no_more_than_a_storm_is_kept_all_the_same(cap: int) -> None:
+    world = Overloads(lambda running, now_s: now_s >= 10 and running > cap).run(20)
+
+    for second in range(20, 60):
+        world.run(second)
+        assert world.limiter.limit <= cap + 2
+
+
 def test_a_cap_below_the_lower_bound_keeps_the_limit_from_before_for_after_an_outage() -> None:
     pair = Pair()
     pair.limiter.hint(8, doubling=True)
