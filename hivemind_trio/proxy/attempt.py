@@ -105,8 +105,8 @@ async def fetch(
     not see it if another attempt does better.
 
     Args:
-        heard: Told at once what the head of the answer says of quotas and the plan, and whether it is a good one. A
-            stream is a good one from its first content event on, and `heard` is called again then.
+        heard: Told at once what the head of the answer says of quotas and the plan, and whether it is a good one; again
+            when a stream has its first content event, or a plain answer cannot be an error any more.
         may_send: Asked right before the request is written; None: it may be sent.
     """
     watch = Stopwatch()
@@ -127,19 +127,19 @@ async def fetch(
             meter = _meter(words, outgoing.may_be_array) if outgoing.metered and status < 400 else None
             is_held = meter is not None and not meter.begun
             readings, plan = read_ratelimits(words), read_plan(words)
-            is_good = status < 400 and not is_held
+            is_good = status < 400 and (meter is None or not (is_held or meter.may_be_error))
             if readings or is_good or plan is not None:
                 heard(readings, is_good, plan)
             if status >= 400 and await _held(response, outbox):
                 return _of_error(status, outbox)
             outbox.meter = meter
-            if meter is not None and is_held:
-                if (refused := await _opened(response, outbox, meter)) is not None:
-                    return refused
-                heard((), True)
+            if meter is not None and is_held and (refused := await _opened(response, outbox, meter)) is not None:
+                return refused
             watch.headed()
             if meter is not None and (refused := await _no_error(response, outbox, meter)) is not None:
                 return refused
+            if meter is not None and not is_good:
+                heard((), True)
             if outbox.head is None:
                 outbox.begin(status, for_agent(response.headers))
             async for piece in response:

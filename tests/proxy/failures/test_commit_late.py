@@ -373,6 +373,27 @@ async def test_quotas_are_heard_with_the_head_and_that_the_prompt_was_read_with_
     assert heard.began == [(0.0, True, False), (2.0, False, True)]
 
 
+@pytest.mark.parametrize(
+    ("steps", "began"),
+    [
+        ((b'{"choices": [', 2.0, b"]}"), [(0.0, True)]),
+        ((1.0, b'{"choices": []}'), [(1.0, True)]),
+        ((b'{"error": {"code"', 2.0, b": 502}}"), []),
+    ],
+    ids=["an answer", "one that comes later than its head", "nothing but an error"],
+)
+async def test_a_plain_answer_is_a_good_one_once_it_cannot_be_an_error(
+    steps: tuple[Step, ...], began: list[tuple[float, bool]], autojump_clock: MockClock
+) -> None:
+    heard = Heard()
+    upstream, _ = playing(Reply(steps=steps), Reply())
+    async with house(compiled(PREFIXES), upstream, journal=heard) as opened:
+        await opened.ask(body=body_of())
+
+    first = [(at_s, good) for at_s, _, good in heard.began if at_s <= 2.0]
+    assert [one for one in first if one[1]][:1] == began
+
+
 async def test_the_first_byte_of_a_stream_is_its_first_content(autojump_clock: MockClock) -> None:
     heard = Heard()
     upstream, _ = playing(attrs.evolve(reply(START, 2.0, PING, 1.0, DELTA, 0.5, STOP), before=(1.0,)))
