@@ -212,6 +212,19 @@ async def test_a_chunk_that_another_process_could_not_be_given_is_trouble_until_
     assert troubles == ["database or disk is full"]
 
 
+async def test_trouble_of_another_process_is_over_once_anything_is_written() -> None:
+    async with opened() as place:
+        place.disk.full = True
+        with pytest.raises(sqlite3.OperationalError):
+            await place.ledger.draw_now([(KEY, 5)])
+        await trio.sleep(0.05)
+        assert place.trouble == ["database or disk is full"], "a round that writes nothing says nothing"
+
+        place.disk.full = False
+        place.hints["a", "limit"] = "8"
+        await until(lambda: place.trouble[-1] == "")
+
+
 async def test_a_disk_that_is_full_at_the_end_ends_the_process_all_the_same() -> None:
     async with opened() as place:
         place.disk.full = True

@@ -274,6 +274,7 @@ class Ledger:
             await self._draw()
             if self._batches or self._names or self._unlearned:
                 await trio.to_thread.run_sync(self._commit, self._batches, self._names, limiter=self._thread)
+                self._undrawn = False  # the database takes what it is given: so it does for other processes
         except (OSError, sqlite3.Error) as error:
             self._trouble(error)
             self._wake.set()
@@ -296,6 +297,7 @@ class Ledger:
         except BaseException:
             self._draws = draws + self._draws
             raise
+        self._undrawn = False
         for account, amount in draws:
             self._keys.add(account)
             self._post(CreditDrawn(account, amount))
