@@ -70,8 +70,8 @@ SILENT_S: Final = 5.0
 HUNG_S: Final = 60.0
 """Silence after which it is killed."""
 
-ENDS_S: Final = 5.0
-"""Time beyond `drain` for a worker to write what is left."""
+ENDS_S: Final = 8.0
+"""Time beyond `drain` for a worker to cut off what is left, which takes up to five, and to write."""
 
 
 @final
