@@ -59,6 +59,8 @@ ACCEPTED_NS: Final = SECOND_NS
 """An attempt in flight for so long counts as accepted: refusals come at once, answers take their time."""
 ABANDONED_NS: Final = 30 * SECOND_NS
 """A client that leaves without content after so long has not just changed its mind."""
+LEFT_NS: Final = 60 * SECOND_NS
+"""Time without any attempt in flight after which a comparison that needs load is over."""
 MANY: Final = 1 << 30
 LIKE: Final = 7 / 8
 """Attempts granted at this share of a concurrency or more count as granted at it."""
@@ -154,6 +156,11 @@ class Aimd:
         limit = int(self._limit)
         return min(limit, self._kept) if self._kept is not None else limit
 
+    @property
+    def lasting(self) -> int:
+        """Limit for a later process: fewer that are only being tried do not count."""
+        return max(self.limit, int(self._before or 0))
+
     def snapshot(self, now_ns: int) -> AimdSnapshot:
         """Return what is believed."""
         stays_until_ns = self._search.stays_until_ns
@@ -185,6 +192,8 @@ class Aimd:
 
     def on_granted(self, call_id: CallId, inflight: int, now_ns: int) -> None:
         """Count an attempt that begins, itself among `inflight`."""
+        if self._before is not None and inflight == 1 and now_ns - self._curve.at_ns > LEFT_NS:
+            self._end_trial(now_ns)
         self._search.on_granted(self.limit, now_ns)
         if self._doubling:
             self._early.on_granted(self.limit, now_ns)
@@ -248,17 +257,8 @@ class Aimd:
                 ran_ns = now_ns - tried.granted_ns
                 tried.ran_with = max(1.0, (area - tried.area) / ran_ns if ran_ns else float(inflight))
                 tried.served_with = min(tried.ran_with, inflight)
-            self._end_storm(now_ns)
-            self._resume(now_ns)
             binds = limit_is_binding or inflight >= BINDING * self.limit
-            if binds:
-                self._measure(granted_ns, now_ns, tokens)
-                self._grow(now_ns)
-            else:
-                self._search.rests()
-            if tried is not None and now_ns > granted_ns:
-                self._curve.add(tried.ran_with, tokens, now_ns - granted_ns, now_ns)
-                self._try_fewer(tried.ran_with, now_ns, is_stuck=binds and self._is_capped)
+            self._succeeded(tried, granted_ns, now_ns, tokens, limit_is_binding=binds)
         elif outcome in REFUSING:
             self._refused(outcome, inflight, granted_ns, now_ns)
         elif outcome in SEVERITY and self._is_news(granted_ns, now_ns):
@@ -326,7 +326,7 @@ class Aimd:
             self._believe(cap, now_ns)
 
     def _believe(self, cap: _Cap, now_ns: int) -> None:
-        self._uncut, self._cut_ns = max(self._limit, self.uncut(now_ns)), now_ns
+        self._uncut, self._cut_ns = self._lasting(now_ns), now_ns
         self._doubling, self._resume_to, self._before = False, 0.0, None
         self._set(min(self._limit, float(cap.number)), now_ns)
 
@@ -385,7 +385,7 @@ class Aimd:
             cap.number = self._kept = self.settings.low
 
     def _cut(self, outcome: Outcome, share: float, now_ns: int) -> None:
-        self._uncut = max(self._limit, self.uncut(now_ns))
+        self._uncut = self._lasting(now_ns)
         self._cut_ns, self._before = now_ns, None
         self._set(self._limit * (1 - self.settings.decrease * SEVERITY[outcome] * share), now_ns)
 
@@ -414,8 +414,12 @@ class Aimd:
             return
         self._too_many, self._doubling, self._resume_to = inflight, False, 0.0
         self._search.grew(granted_ns, now_ns, helped=False, is_linear=False)
-        self._uncut, self._cut_ns = self._limit, now_ns
+        self._uncut, self._cut_ns, self._before = max(self._limit, self._before or 0.0), now_ns, None
         self._set(min(self._limit, inflight) * (1 - self.settings.decrease), now_ns)
+
+    def _lasting(self, now_ns: int) -> float:
+        """Return the limit from before a cut that is made now; fewer that are being tried are none."""
+        return max(self._limit, self._before or 0.0, self.uncut(now_ns))
 
     def _is_news(self, granted_ns: int, now_ns: int) -> bool:
         if self._cut_ns is None:
@@ -423,6 +427,20 @@ class Aimd:
         return granted_ns > self._cut_ns and now_ns - self._cut_ns >= self.settings.cooldown_ns
 
     # ---- up ----
+
+    def _succeeded(
+        self, tried: _Try | None, granted_ns: int, now_ns: int, tokens: int, *, limit_is_binding: bool
+    ) -> None:
+        self._end_storm(now_ns)
+        self._resume(now_ns)
+        if limit_is_binding:
+            self._measure(granted_ns, now_ns, tokens)
+            self._grow(now_ns)
+        else:
+            self._search.rests()
+        if tried is not None and now_ns > granted_ns:
+            self._curve.add(tried.ran_with, tokens, now_ns - granted_ns, now_ns)
+            self._try_fewer(tried.ran_with, now_ns, is_stuck=limit_is_binding and self._is_capped)
 
     def _end_storm(self, now_ns: int) -> None:
         """Go back to what was served before, as after an outage, if half of that and less has been refused as well.
@@ -453,7 +471,7 @@ class Aimd:
             return
         if was_down and self._before is not None:
             before, self._before = self._before, None
-            if not search.is_down:
+            if not search.is_down and search.best != self.limit:
                 self._set(min(before, self._ceiling(now_ns)), now_ns)
                 return
             self._early.is_over = True  # fewer finish more
@@ -464,6 +482,13 @@ class Aimd:
             self._set(max(self._limit, min(float(limit), self._ceiling(now_ns))), now_ns)
         elif was_down and search.best is not None:
             self._set(min(float(search.best), self._ceiling(now_ns)), now_ns)
+
+    def _end_trial(self, now_ns: int) -> None:
+        """End a comparison with fewer at once whose load has gone: what is known is of a time that has passed."""
+        before, self._before = self._before, None
+        self._search.reset(now_ns)
+        self._search.best_cohort = None
+        self._set(before or 0.0, now_ns)
 
     @property
     def _is_capped(self) -> bool:
@@ -488,7 +513,7 @@ class Aimd:
             fewer = self._curve.untried(level, now_ns)
         if fewer is None or (limit := max(self.settings.low, round(fewer))) >= min(self.limit, round(level)):
             return
-        search.compare_fewer(round(level), self._curve.answers(level), now_ns)
+        search.compare_fewer(round(level), self._curve.answers(level, now_ns), now_ns)
         self._resume_to, self._before = 0.0, self._limit
         if cap is not None and not cap.believed_ns:
             self._cap = None  # it is not what is tested now

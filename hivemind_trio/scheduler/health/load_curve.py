@@ -61,7 +61,8 @@ class LoadCurve:
 
     _area: float = attrs.field(default=0.0, init=False)
     """Integral of the number in flight over time, in attempts times nanoseconds."""
-    _at_ns: int = attrs.field(default=0, init=False)
+    at_ns: int = attrs.field(default=0, init=False)
+    """Time of the last event."""
     _groups: dict[int, deque[_TimedAnswer]] = attrs.field(factory=dict, init=False)
     """The latest answers by the logarithm of their level."""
     _unseen: int = attrs.field(default=0, init=False)
@@ -69,9 +70,9 @@ class LoadCurve:
 
     def advance(self, inflight: int, now_ns: int) -> float:
         """Return the integral up to now, given the number in flight since the last event."""
-        if now_ns > self._at_ns:
-            self._area += inflight * (now_ns - self._at_ns)
-            self._at_ns = now_ns
+        if now_ns > self.at_ns:
+            self._area += inflight * (now_ns - self.at_ns)
+            self.at_ns = now_ns
         return self._area
 
     def add(self, level: float, tokens: int, lasted_ns: int, now_ns: int) -> None:
@@ -85,9 +86,9 @@ class LoadCurve:
         group.append(_TimedAnswer(now_ns, level, tokens, max(1, lasted_ns)))
         self._unseen += 1
 
-    def answers(self, level: float) -> Iterable[tuple[int, int]]:
+    def answers(self, level: float, now_ns: int) -> Iterable[tuple[int, int]]:
         """Return the tokens and durations of the answers at about this level."""
-        return [(one.tokens, one.lasted_ns) for one in self._groups.get(_group(level), ())]
+        return [(one.tokens, one.lasted_ns) for one in self._known(_group(level), now_ns)]
 
     def better(self, level: float, now_ns: int) -> float | None:
         """Return a lower level that has plainly finished more; None: there is none."""

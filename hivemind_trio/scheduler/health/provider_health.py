@@ -119,7 +119,7 @@ class ProviderHealth:
     @property
     def learned(self) -> tuple[int, bool] | None:
         """Concurrency limit, and whether no cut has shown it yet; None: it is fixed."""
-        return (self._aimd.limit, self._aimd.doubling) if self._aimd is not None else None
+        return (self._aimd.lasting, self._aimd.doubling) if self._aimd is not None else None
 
     def hint(self, limit: int, *, doubling: bool) -> None:
         """Begin with the concurrency limit of an earlier process."""

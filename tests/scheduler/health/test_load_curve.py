@@ -96,8 +96,10 @@ def test_fewer_are_worth_a_trial_once_many_have_answered_and_nothing_is_known_of
 class Fleet:
     """Agents that ask, think and ask again of a provider whose speed depends on how many it serves."""
 
-    def __init__(self, agents: int, slowdown: Callable[[int], float], *, thinks_s: float = 0.0, seed: int = 0) -> None:
-        self.limiter = Aimd(AimdSettings(low=2, start=8), 64)
+    def __init__(
+        self, agents: int, slowdown: Callable[[int], float], *, thinks_s: float = 0.0, seed: int = 0, low: int = 2
+    ) -> None:
+        self.limiter = Aimd(AimdSettings(low=low, start=8), 64)
         self.slowdown, self.thinks_s, self.random = slowdown, thinks_s, Random(seed)
         self.now_s, self.calls, self.served = 0.0, 0, 0
         self.waiting = agents
@@ -206,6 +208,45 @@ def test_a_limit_that_is_cut_during_the_trial_does_not_come_back_after_it() -> N
     fleet.run(fleet.now_s + 120)
 
     assert fleet.limits[1] < 8
+
+
+def test_where_one_at_a_time_finishes_the_most_one_goes() -> None:
+    fleet = Fleet(1, lambda served: served**1.8, low=1).run(60)
+    fleet.waiting += 2
+    fleet.run(400)
+    fleet.limits.clear()
+
+    fleet.run(1_000)
+
+    assert max(fleet.limits, default=fleet.limiter.limit) <= 2, "which is tried now and then"
+
+
+def test_a_trial_whose_load_has_gone_does_not_hold_up_those_who_come_later() -> None:
+    fleet = until_fewer_are_tried()
+    fleet.thinks_s = 1e6
+    fleet.thinking.clear()
+    fleet.run(fleet.now_s + 3_600)
+    assert not fleet.serving
+
+    fleet.now_s, fleet.waiting, fleet.thinks_s, fleet.slowdown = fleet.now_s + 3_600, 1, 6, lambda _: 1.0
+    fleet.run(fleet.now_s + 1)
+
+    assert fleet.limiter.limit == 8
+
+
+@pytest.mark.parametrize("outcome", [Outcome.CONCURRENCY, Outcome.SLOW])
+def test_what_a_cut_during_the_trial_keeps_for_after_an_outage_is_the_limit_of_before(outcome: Outcome) -> None:
+    fleet = until_fewer_are_tried()
+    assert fleet.limiter.limit < 8
+    assert fleet.limiter.lasting == 8
+
+    now_ns = int(fleet.now_s * SECOND_NS)
+    for call in range(10_001, 10_004):
+        fleet.limiter.on_granted(CallId(call), 3, now_ns)
+    for call in range(10_001, 10_004):
+        fleet.limiter.on_ended(CallId(call), outcome, granted_ns=now_ns, now_ns=now_ns + 1, inflight=3)
+
+    assert fleet.limiter.uncut(now_ns + 1) == 8
 
 
 def test_an_attempt_that_is_heard_of_at_its_end_counts_at_the_number_of_then() -> None:
