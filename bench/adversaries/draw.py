@@ -351,6 +351,18 @@ _NAMED: Final[dict[str, tuple[Traits, tuple[Job, ...]]]] = {
         attrs.evolve(_SLOW, storms=(Storm(from_ns=10 * SECOND_NS, to_ns=25 * SECOND_NS),)),
         _fleet(30, 6),
     ),
+    # One call in ten is served: no circuit opens, and few at once are refused as often as many.
+    "storm-90": (
+        attrs.evolve(
+            _SLOW,
+            word=Word.ABSENT,
+            storms=tuple(
+                Storm(from_ns=start_s * SECOND_NS, to_ns=(start_s + 10) * SECOND_NS, share=0.9)
+                for start_s in (10, 70, 130)
+            ),
+        ),
+        _fleet(30, 8),
+    ),
     "outage-15": (
         attrs.evolve(_SLOW, storms=(Storm(from_ns=10 * SECOND_NS, to_ns=25 * SECOND_NS, status=0),)),
         _fleet(30, 6),
@@ -368,6 +380,8 @@ _NAMED: Final[dict[str, tuple[Traits, tuple[Job, ...]]]] = {
         _fleet(5, 8, tokens_out=10),
     ),
     "gpu": (attrs.evolve(_SILENT, shape=Shape.QUADRATIC, knee=6), _fleet(30, 6, tokens_out=50)),
+    # Fewer agents than the limit, and a server that slows down beyond three: the limit never binds.
+    "gpu-few": (attrs.evolve(_SILENT, shape=Shape.QUADRATIC, knee=3), _fleet(7, 30, tokens_out=100, think_s=3.0)),
     "two-models": (
         attrs.evolve(_QUICK, quotas=_requests(60, depth=4), groups=2, unlimited=1),
         _fleet(30, 6, groups=2),
