@@ -159,7 +159,7 @@ def test_a_lane_says_what_its_calls_wait_for(waits: list[tuple[str, int]], shown
 def test_a_proxy_of_an_older_version_is_shown_without_what_it_does_not_tell() -> None:
     unknown = {"p50_at": None, "p90_at": None}
     lane = {"name": "default", "waiting": 22, "inflight": 3, "first": unknown, "last": unknown}
-    advice = {
+    advice: dict[str, Any] = {
         "state": "ready", "text": "no", "at": None, "calls": 9, "span_s": 5.0, "tried": 1, "limits": 1,
         "lanes": [], "advice": [],
     }  # fmt: skip
