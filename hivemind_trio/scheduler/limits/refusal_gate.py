@@ -32,8 +32,7 @@ OBEYED_NS: Final = 20 * SECOND_NS
 PROBE_EVERY_NS: Final = 5 * SECOND_NS
 LONG_NS: Final = 600 * SECOND_NS
 PROBE_LONG_EVERY_NS: Final = 300 * SECOND_NS
-"""The same under a reset that is more than ten minutes away: a plan's window, or a day's. The first probes go sooner,
-at twice the distance each time: some providers name a day and have room within a minute."""
+"""The same under a reset that is more than ten minutes away: a plan's window, or a day's."""
 PROBE_NS: Final = (2 * SECOND_NS, 3 * SECOND_NS, 4 * SECOND_NS, 5 * SECOND_NS)
 """Time since the last grant or end, by the number of probes refused in a row, where only a forecast says to wait."""
 SOON_NS: Final = 5 * SECOND_NS
@@ -142,9 +141,7 @@ class RefusalGate:
             return max(now_ns, min(opens_ns, soft_ns))
         if self._said_ns <= OBEYED_NS:
             return max(now_ns, min(opens_ns, self._word_ns))
-        every_ns = PROBE_EVERY_NS
-        if self._word_ns - now_ns > LONG_NS:
-            every_ns = min(PROBE_LONG_EVERY_NS, OBEYED_NS << min(self.misses, 8))
+        every_ns = PROBE_LONG_EVERY_NS if self._word_ns - now_ns > LONG_NS else PROBE_EVERY_NS
         return max(now_ns, min(opens_ns, max(soft_ns, self.evidence_ns + every_ns)))
 
     def is_probe(self, call_id: CallId) -> bool:
