@@ -253,7 +253,7 @@ class Aimd:
             self._early.on_failed(granted_ns)
         if outcome is Outcome.SUCCEEDED:
             if tried is not None:
-                # Of an attempt of another node that is heard of at its end, only the number of then is known.
+                # Another node's attempt may be heard of at its end alone: then only the number at that time is known.
                 ran_ns = now_ns - tried.granted_ns
                 tried.ran_with = max(1.0, (area - tried.area) / ran_ns if ran_ns else float(inflight))
                 tried.served_with = min(tried.ran_with, inflight)

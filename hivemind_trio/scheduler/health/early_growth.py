@@ -95,7 +95,7 @@ class EarlyGrowth:
             asked = log(1 + GAIN * (growth - 1))
             error = sqrt(self._times.error + first[1].error)
             if gain + SURE * error < asked:
-                # Where more at once finish plainly less, what there was before may have been too many, too.
+                # If more at once finish plainly less, the limit before may have been too high as well.
                 return self._back(STEP_FAR_DOWN if gain + SURE * error < log(KEPT) else 1.0)
             if gain < asked and limit > STEP * first[0]:
                 self.is_over = True  # whole answers will tell

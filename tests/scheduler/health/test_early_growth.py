@@ -180,7 +180,7 @@ def test_a_limit_that_was_cut_grows_by_whole_answers_only() -> None:
 
 
 def grown(limit: int = START) -> EarlyGrowth:
-    """It has just gone from `limit` to half as much more, for content after a second."""
+    """Return one that has just raised `limit` by half, for content after a second."""
     early = EarlyGrowth()
     for level in range(1, limit + 1):
         early.on_granted(limit, 0)

@@ -75,7 +75,7 @@ def test_a_bound_is_narrowed_only_by_nine_independent_estimates(waves: int, agai
 
 
 def test_many_estimates_of_one_call_weigh_as_much_as_one() -> None:
-    """It came three times as late as its bound; a dozen others came in time."""
+    """Judge one start three times as late as its bound, and a dozen in time."""
     calibration = Calibration()
     for number in range(12):
         estimate(calibration, {CallId(number): 10.0}, 100.0 * number)
