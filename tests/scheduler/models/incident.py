@@ -25,7 +25,7 @@ from hivemind_trio.scheduler import (
     Snapshot,
 )
 
-from .trouble import BROKEN, OBEYED_NS, ROUNDED, TOO_OFTEN, TURNED_AWAY, Range, Sample, Trouble, Word
+from .trouble import BROKEN, OBEYED_NS, ROUNDED, TOO_OFTEN, TURNED_AWAY, Range, Sample, Trouble, Word, pause
 
 
 @attrs.define(eq=False)
@@ -41,6 +41,8 @@ class Entry:
     attempts: int = 0
     """That have ended."""
     rests_ns: Range = (0, 0)
+    unasked_ns: int | None = None
+    """When it might be due at the earliest, had its provider not asked for a longer pause; None: it has not."""
     unpaid_ns: int = 0
     """When it might be due at the earliest, did it not wait for the retry budget."""
     paid_ns: int = 0
@@ -229,6 +231,7 @@ class Incident:
         entry = self.running[call_id]
         entry.word.accepted(call_id)
         self.at[entry.provider].began(entry.sample, told, self.now_ns, probe=entry.probe)
+        self._disprove(entry)
         entry.began, entry.probe, entry.tries = True, False, False  # what fails after this rests like any other
         self.heard(commands[len(before) + (told is not None) :], late=True)
 
@@ -308,6 +311,14 @@ class Incident:
         entry.since_ns, entry.rests_ns, entry.probe = self.now_ns, rests_ns, False
         self.waiting[call_id] = entry
 
+    def _disprove(self, served: Entry) -> None:
+        """Pauses that the provider asked for are over: it serves one that was granted since."""
+        for entry in self.waiting.values():
+            here = entry.provider == served.provider and entry.call.request.model == served.call.request.model
+            if here and entry.unasked_ns is not None and entry.since_ns <= served.sample.granted_ns:
+                entry.rests_ns = min(entry.rests_ns[0], max(self.now_ns, entry.unasked_ns)), entry.rests_ns[1]
+                entry.asked, entry.paid_ns = ("", 0), 0
+
     def _lend(self, served: Entry) -> None:
         """One of those that wait for the retry budget may go on: which of them is left open here."""
         short = [
@@ -349,6 +360,9 @@ class Incident:
         # The scheduler reckons retries in floats: of one that is just earned either may be said.
         at_the_bound = abs(trouble.budget - 1 + trouble.borrows(ended)) <= ROUNDED
         used_up |= trouble.pays(ended) and not trouble.must(ended) and at_the_bound
+        entry.unasked_ns = None
+        if ended.retry_after_ns and treatment.provider == entry.provider:
+            entry.unasked_ns = self.now_ns + pause(retry, attrs.evolve(ended, retry_after_ns=None), tries[0])[0]
         if rests_ns is not None and (treatment.provider != entry.provider or entry.tries):
             rests_ns = self.now_ns, self.now_ns  # another provider has asked for no rest; a probe keeps its place
         elif rests_ns is not None and entry.maybe_tries:
