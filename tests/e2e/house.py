@@ -97,10 +97,9 @@ async def standing(
     secrets: Mapping[str, str] | None = None,
     journal: Journal | None = None,
     traces: CallTraces | None = None,
+    patience_s: float = 3 * PATIENCE_S,
 ) -> AsyncIterator[Place]:
     """Serve `policy`, whose provider is at `env(UPSTREAM)`; afterwards nothing is held and nothing has crashed.
-
-    What hangs fails after a minute.
 
     Args:
         transport: One of `TRANSPORTS`.
@@ -108,8 +107,9 @@ async def standing(
         secrets: Values of further `env(NAME)`.
         journal: Where every call is written down.
         traces: Makes the spans of calls.
+        patience_s: What takes longer hangs, and fails.
     """
-    with trio.fail_after(3 * PATIENCE_S):
+    with trio.fail_after(patience_s):
         async with trio.open_nursery() as nursery:
             provider = SimulatedProvider(traits, seed=7)
             await nursery.start(provider.run)
