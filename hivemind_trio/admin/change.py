@@ -140,7 +140,7 @@ def _check_name(proxy: Operated, which: Pausee) -> None:
 
 
 def cancel(proxy: Operated, one: OneCall, by: str) -> CallView:
-    """Reject a call that waits, or end its attempt; its agent gets 403, or a broken stream if it had content."""
+    """Reject a call that waits, or end its attempt; its agent gets 403, or an error event if it had content."""
     view, exchange = call(proxy, one), _exchange(proxy, one.id)
     exchange.cancel()
     proxy.note("cancel", one.id, by, f"{view.state}, agent {view.caller if view.agent == 'unknown' else view.agent}")

@@ -67,6 +67,9 @@ RETRY_AFTER_CUT_NS: Final = SECOND_NS
 HEADER_TEXT_MAX: Final = 1_024
 """Characters of a header's value of ours: some are the caller's words."""
 
+CANCELLED_S: Final = 2.0
+"""Time for an agent to take what has come of a cancelled stream, and the error behind it."""
+
 KNOWN_AT_THE_END: Final = frozenset({b"x-hivemind-wait-ms", b"x-hivemind-attempts", b"x-hivemind-reason"})
 """Headers about the wait: a 200 that is given while the call waits does not have them."""
 
@@ -242,18 +245,26 @@ class Exchange:
         return rejection_text(Reason.HELD_TOO_LONG, "because", waited=waited, wait=self.ticket.gave_up.words)
 
     def cancel(self) -> None:
-        """End the call for an operator: its place in the queue, or its attempt."""
+        """End the call for an operator: its place in the queue, or its attempt. Its agent is told in either case."""
+        if self.ended_by is not None:
+            return
         self.ended_by = Reason.CANCELLED
+        if self.ticket is not None and self.outbox is not None:
+            self.ticket.hang_up()  # the slot does not wait for an agent that is behind
+        self._stop()
         if self.scope is not None:
-            self.scope.cancel()
+            self.scope.deadline = trio.current_time() + CANCELLED_S
 
     def cut_off(self) -> None:
         """End the call because the proxy stops: with an error event if its answer has begun, else with an error."""
         if self.ended_by is not None:
             return
         self.ended_by = Reason.DRAINING
+        self._stop()
+
+    def _stop(self) -> None:
         if self.outbox is not None:
-            self.outbox.close()  # what has come is delivered first
+            self.outbox.close()  # what has come is delivered first, and then the error
         elif self.scope is not None:
             self.scope.cancel()
 
@@ -576,8 +587,9 @@ class Exchange:
         """End an answer that has begun and is not finished: say so in its dialect, and never end it cleanly."""
         said = {name.lower(): value for name, value in headers}
         content_type = said.get(b"content-type", b"").decode("latin-1").lower()
-        if self.ended_by is Reason.DRAINING and self.error is None:
-            reason, words = Reason.DRAINING, rejection_text(Reason.DRAINING, "cut")
+        if self.ended_by is not None and self.error is None:
+            reason = self.ended_by
+            words = rejection_text(reason, "cut" if reason is Reason.DRAINING else "")
             self.rejected, self.reason = True, reason
         else:
             kind = self.error.kind if self.error is not None else "the client did not read it in time"

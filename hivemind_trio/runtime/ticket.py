@@ -188,6 +188,12 @@ class Ticket:
                 ended = attrs.evolve(ended, committed=True)  # nobody is there for another attempt
             self._engine.ended(self, permit, ended)
 
+    def hang_up(self) -> None:
+        """End the running attempt, if there is one, as soon as its cancellation has come through."""
+        if self._state is _State.RUNNING:
+            assert self._scope is not None
+            self._scope.cancel()
+
     def heard(self, readings: tuple[QuotaReading, ...], good: bool, plan: PlanReading | None = None) -> None:
         """Pass on the head of the running attempt's answer, with the provider's quotas and the account's plan."""
         if self._state is _State.RUNNING:
@@ -221,9 +227,8 @@ class Ticket:
                 assert isinstance(self._answer, Grant)
                 self._engine.unused(self, self._answer.permit)
             case _State.RUNNING:
+                self.hang_up()
                 self._state = _State.OVER
-                assert self._scope is not None
-                self._scope.cancel()
             case _State.OVER:
                 pass
         self._engine.left(self)

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -122,21 +123,33 @@ async def test_a_cancelled_call_is_rejected_and_its_slot_is_free(
     assert provider.hangups == 1
 
 
-async def test_a_cancelled_stream_that_has_begun_is_broken_off(
-    tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
+@pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])
+async def test_a_cancelled_stream_that_has_begun_ends_with_an_error_event(
+    http2: bool, tmp_path: Path, runtime: dict[str, str], provider: SimulatedProvider
 ) -> None:
     provider.replies.append(ScriptedReply(hold_after=(3, trio.Event())))
+    came = b""
     async with (
         serving("--policy", policy(tmp_path, provider.url), env=runtime) as proxy,
-        agents(proxy) as client,
-        client.stream("POST", "/@ci/v1/messages", json={**BODY, "stream": True}) as answer,
+        httpx2.AsyncClient(http1=not http2, http2=http2, trust_env=False, timeout=PATIENCE_S) as client,
+        client.stream("POST", f"{proxy.url}/@ci/v1/messages", json={**BODY, "stream": True}) as answer,
     ):
         pieces = answer.aiter_raw()
-        assert await anext(pieces)
-        code, _, error = await command(runtime, "cancel", answer.headers["x-hivemind-call"])
+        came += await anext(pieces)
+        call = answer.headers["x-hivemind-call"]
+        code, _, error = await command(runtime, "cancel", call)
         assert code == 0, error
-        with pytest.raises(httpx2.RemoteProtocolError):
-            [piece async for piece in pieces]
+        with suppress(httpx2.RemoteProtocolError):
+            while True:
+                came += await anext(pieces)
+        code, story, error = await command(runtime, "explain", call)
+
+    assert answer.http_version == ("HTTP/2" if http2 else "HTTP/1.1")
+    event, data = came.rpartition(b"event: error\n")[1:]
+    assert event
+    assert "cancelled by an operator" in json.loads(data.removeprefix(b"data: "))["error"]["message"]
+    assert (code, "cancelled" in story) == (0, True), error
+    assert provider.hangups == 1
 
 
 async def test_a_call_with_a_higher_priority_goes_first(

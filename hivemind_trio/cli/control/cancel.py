@@ -18,7 +18,7 @@ Examples:
 
 \b
 A call that waits, or has had nothing of its answer, is rejected with 403 `cancelled`, which SDKs do not retry.
-A stream that has begun is broken off. The provider is hung up on."""
+A stream that has begun ends with an error event that says so. The provider is hung up on."""
 )
 @click.argument("call_id", metavar="ID")
 @json_option

@@ -1,4 +1,7 @@
-"""Calls that are not over when the time to drain is: each agent is told, as far as its answer has come."""
+"""Calls that are not over when the time to drain is, or that an operator cancels: each agent is told.
+
+An answer that has begun ends with an error event of its dialect, as far as it can have one.
+"""
 
 from __future__ import annotations
 
@@ -47,25 +50,43 @@ async def cut_off(opened: House, agent: Agent) -> None:
         await opened.engine.idle()
 
 
+async def cancel(opened: House, agent: Agent) -> None:
+    """Cancel the only call, as an operator does."""
+    (exchange,) = opened.door.exchanges.values()
+    exchange.cancel()
+    with trio.fail_after(1):
+        await agent.done.wait()
+        await opened.engine.idle()
+
+
+ENDS: Final = {
+    "drain": (cut_off, Reason.DRAINING, WORDS),
+    "cancel": (cancel, Reason.CANCELLED, "cancelled by an operator"),
+}
+"""How calls are ended, the reason in their records, and the words that agents are told."""
+
+
+@pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize(("api", "target", "kind", "sent"), STREAMS.values(), ids=STREAMS)
 async def test_a_stream_ends_with_an_error_event_of_its_dialect(
-    api: Api, target: bytes, kind: tuple[bytes, bytes], sent: bytes, autojump_clock: object
+    api: Api, target: bytes, kind: tuple[bytes, bytes], sent: bytes, end: str, autojump_clock: object
 ) -> None:
+    ending, reason, words = ENDS[end]
     upstream = FakeProvider(lambda _: Reply(headers=[kind], steps=(sent, STALL)))
     async with house(program(providers=[provider(api=api)]), upstream) as opened:
         agent = await opened.begin(target=target, body=body_of(stream=True))
         assert (agent.status, agent.answer) == (200, sent)
 
-        await cut_off(opened, agent)
+        await ending(opened, agent)
 
         assert upstream.cancelled == 1
     event = agent.answer.removeprefix(sent)
     assert event.endswith(b"\n")
     data = event.strip().split(b"\n")[-1].removeprefix(b"data: ")
-    assert WORDS in str(json.loads(data)["error"])
+    assert words in str(json.loads(data)["error"])
     assert (agent.aborted, agent.whole) == (True, False)
     (record,) = opened.records
-    assert (record.status, record.rejected, record.reason) == (200, True, Reason.DRAINING)
+    assert (record.status, record.rejected, record.reason) == (200, True, reason)
     assert record.upstream_error is None
 
 
@@ -161,3 +182,48 @@ async def test_a_call_that_an_operator_has_ended_is_not_cut_off_as_well(autojump
         await cut_off(opened, agent)
 
     assert (agent.status, [one.reason for one in opened.records]) == (403, [Reason.CANCELLED])
+
+
+async def cancelled_while_behind(opened: House) -> Agent:
+    """Cancel a stream whose agent has stopped reading."""
+    agent = await opened.begin(Agent(body=body_of(stream=True), takes_bytes=len(START + DELTA)))
+    await trio.sleep(2)
+    (exchange,) = opened.door.exchanges.values()
+    exchange.cancel()
+    await wait_all_tasks_blocked()
+    return agent
+
+
+async def test_a_cancelled_stream_gives_its_slot_back_before_its_agent_has_read_the_rest(
+    autojump_clock: object,
+) -> None:
+    upstream, _ = playing(Reply(headers=[EVENT_STREAM], steps=(START + DELTA, 1.0, DELTA, STALL)))
+    async with house(policy(), upstream) as opened:
+        agent = await cancelled_while_behind(opened)
+        assert (opened.engine.snapshot().inflight, upstream.cancelled) == (0, 1)
+        agent.reading.set()
+        await agent.done.wait()
+
+    assert agent.answer.startswith(START + DELTA * 2 + b"event: error\n")
+    assert [one.reason for one in opened.records] == [Reason.CANCELLED]
+
+
+async def test_a_cancelled_stream_does_not_wait_for_an_agent_that_never_reads_on(autojump_clock: object) -> None:
+    upstream, _ = playing(Reply(headers=[EVENT_STREAM], steps=(START + DELTA, 1.0, DELTA, STALL)))
+    async with house(policy(), upstream) as opened:
+        agent = await cancelled_while_behind(opened)
+        assert not agent.done.is_set()
+        with trio.fail_after(5):
+            await agent.done.wait()
+
+    assert (agent.answer, agent.aborted) == (START + DELTA, True)
+    assert [one.reason for one in opened.records] == [Reason.CANCELLED]
+
+
+async def test_a_cancelled_plain_answer_that_has_begun_never_looks_whole(autojump_clock: object) -> None:
+    upstream, _ = playing(Reply(headers=[JSON], steps=(b'{"half":', STALL)))
+    async with house(policy(), upstream) as opened:
+        agent = await opened.begin()
+        await cancel(opened, agent)
+
+    assert (agent.answer, agent.aborted) == (b'{"half":', True)
