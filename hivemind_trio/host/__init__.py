@@ -1,4 +1,4 @@
-"""This machine as a policy sees it: its files, its environment, its secrets."""
+"""This machine as a policy sees it: its files, its environment, its secrets; and the signals of a process."""
 
 from .disk_files import DiskFiles as DiskFiles
 from .disk_files import folders as folders

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 import trio
 
 from hivemind_trio.admin import JobDesk, PolicyKeeper
+from hivemind_trio.host.start_signals import StartSignals
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Program
 from hivemind_trio.proxy import CallRecord
@@ -66,10 +67,11 @@ def main(options: Options, open_jobs: OpenJobs | None = None) -> int:
         options: As on the command line.
         open_jobs: Runs the jobs of agents (`jobs` of the policy); None: none are run.
     """
-    return trio.run(_serve, options, open_jobs)
+    with StartSignals.kept() as start_signals:
+        return trio.run(_serve, options, open_jobs, start_signals)
 
 
-async def _serve(options: Options, open_jobs: OpenJobs | None) -> int:
+async def _serve(options: Options, open_jobs: OpenJobs | None, start_signals: StartSignals) -> int:
     try:
         launch = await Launch.prepare(options, sys.stderr)
         workers = worker_count(options, launch.loaded.program)
@@ -77,11 +79,11 @@ async def _serve(options: Options, open_jobs: OpenJobs | None) -> int:
             problem = unshared(launch.loaded.program)
             if problem:
                 raise NotStarted(refuse(problem))
-            return await supervise(launch, workers)
+            return await supervise(launch, workers, start_signals)
         async with AsyncExitStack() as stack:
             state, journal = await launch.open_files(stack)
             # Heeded from before it says that it serves: whoever reads that line may send one at once.
-            signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+            signals = stack.enter_context(start_signals.heeded())
             shared = await launch.open_shared(stack)
             jobs: list[ServedJobs] = []
 

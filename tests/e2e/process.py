@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -103,10 +103,14 @@ class Proxy:
 
 @asynccontextmanager
 async def serving(
-    *arguments: str | Path, log: str | None = "json", listen: str = "127.0.0.1:0", env: Mapping[str, str] | None = None
+    *arguments: str | Path,
+    log: str | None = "json",
+    listen: str = "127.0.0.1:0",
+    env: Mapping[str, str] | None = None,
+    serve: Sequence[str] = COMMAND,
 ) -> AsyncIterator[Proxy]:
     """Start it and wait until it serves. Whatever happens, it is gone afterwards."""
-    command = [*COMMAND, *map(str, arguments), *(["--log-format", log] if log is not None else [])]
+    command = [*serve, *map(str, arguments), *(["--log-format", log] if log is not None else [])]
     command += ["--listen", listen] if listen else []
     process = await trio.lowlevel.open_process(
         command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=environment(**(env or {}))

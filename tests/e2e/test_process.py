@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import anthropic
@@ -45,6 +46,36 @@ def save(path: Path, content: str) -> None:
     new = path.with_name(f".{path.name}.new")
     new.write_text(content)
     new.replace(path)
+
+
+HANGS_UP: Final = """
+import os, signal, sys
+from hivemind_trio.__main__ import main
+
+where, policy = sys.argv.pop(1), sys.argv[sys.argv.index("--policy") + 1]
+opened = 0
+
+def hang_up(event, arguments):
+    global opened
+    if where == "imports" and event == "import" and arguments[0].startswith("hivemind_trio."):
+        os.kill(os.getpid(), signal.SIGHUP)
+    if where == "policy" and event == "open" and arguments[0] == policy and not opened:
+        opened = 3
+        for _ in range(opened):
+            os.kill(os.getpid(), signal.SIGHUP)
+
+class Last:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGHUP):
+        kill(pid, number)
+
+if where == "end":
+    last = Last()  # deleted with its module, when Python has taken its handlers of signals back
+else:
+    sys.addaudithook(hang_up)
+main()
+"""
+"""Runs the command, which gets a SIGHUP at each import, three as it opens its policy for the first time, or at its end.
+"""
 
 
 def client_of(url: str, key: str = "k") -> openai.AsyncOpenAI:
@@ -174,6 +205,36 @@ async def test_for_people_the_bad_edit_is_shown_with_its_place(policy: Path, pro
     shown = "\n".join(proxy.lines)
     assert "policy_rejected" in shown
     assert "lane fast { wieght 3 }\n  |             ^^^^^^" in shown
+
+
+@pytest.mark.parametrize("where", ["imports", "policy"])
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_sighup_while_it_starts_is_at_most_one_reload(where: str, workers: int, policy: Path) -> None:
+    started = [sys.executable, "-c", HANGS_UP, where, "serve"]
+    async with serving("--policy", policy, "--workers", str(workers), serve=started) as proxy:
+        if where == "policy":
+            await proxy.says("reload_requested")
+        proxy.signal(signal.SIGHUP)
+        await proxy.says("policy_loaded")
+        proxy.signal(signal.SIGTERM)
+        status = await proxy.ended()
+
+    assert status == 0, proxy.lines
+    if where == "policy":
+        assert len(proxy.of("reload_requested")) == 2
+
+
+async def test_a_sighup_at_its_end_does_not_change_the_exit_status(policy: Path) -> None:
+    save(policy, "nonsense")
+    with trio.fail_after(PATIENCE_S):
+        ended = await trio.run_process(
+            [sys.executable, "-c", HANGS_UP, "end", "serve", "--policy", str(policy)],
+            check=False,
+            capture_stderr=True,
+            env=environment(),
+        )
+
+    assert ended.returncode == 1, ended.stderr
 
 
 async def test_the_old_policy_is_back_after_a_bad_one_was_undone(policy: Path, provider: SimulatedProvider) -> None:

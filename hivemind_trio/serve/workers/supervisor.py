@@ -20,6 +20,7 @@ import trio
 from hivemind_trio.admin import PolicyKeeper
 from hivemind_trio.control import lease_route
 from hivemind_trio.dashboard import Doors
+from hivemind_trio.host.start_signals import StartSignals
 from hivemind_trio.listen import ConnectionSource
 from hivemind_trio.model import SecretRef
 from hivemind_trio.policy import Measure, Program, Renames
@@ -393,13 +394,13 @@ def _leases(
     )
 
 
-async def supervise(launch: Launch, count: int) -> int:
+async def supervise(launch: Launch, count: int, start_signals: StartSignals) -> int:
     """Serve with so many workers until told to stop; the exit status."""
     fleets: list[WorkerFleet] = []
     try:
         async with AsyncExitStack() as stack:
             state, journal = await launch.open_files(stack)
-            signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+            signals = stack.enter_context(start_signals.heeded())
             trouble = StateTrouble(launch.watcher.state_trouble)
             ledger = await stack.enter_async_context(_ledger(state, fleets, trouble.of("ledger")))
             leases = _leases(launch, ledger, fleets, trouble.of("leases"))
