@@ -12,6 +12,7 @@ from hivemind_trio.listen import LoopLag
 from hivemind_trio.policy import Program
 from hivemind_trio.proxy import Door, OwnPriorities
 from hivemind_trio.runtime import Engine, LeaseKeeper
+from hivemind_trio.store import Journal
 
 from .history import AdviceKeeper, CallMetrics, Conduct, HourUsage, ProviderHistory, StartsKeeper, Tally, TimeSeries
 from .job_desk import JobDesk
@@ -124,6 +125,8 @@ class Operated:
     conduct: Conduct
     starts: StartsKeeper
     advice: AdviceKeeper = attrs.field(factory=AdviceKeeper)
+    journal: Journal | None = None
+    """Journal that this process writes; None: it writes none."""
     lag: LoopLag | None = None
     """Says when calls are refused because the process cannot keep up; None: they never are."""
     jobs: JobDesk | None = None

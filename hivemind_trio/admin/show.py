@@ -30,6 +30,7 @@ from .views import (
     CallState,
     CallsView,
     CallView,
+    JournalBehindView,
     LaneView,
     LaneWaitView,
     NodeState,
@@ -55,6 +56,9 @@ UNWRITTEN: Final = {
     "jobs": "their processes are ended, and go on once it can be",
 }
 """File that cannot be written -> the effect."""
+
+JOURNAL_WAITS_S: Final = 3.0
+"""Time without a commit after which the journal counts as behind: a busy disk takes less."""
 
 STANDS_NS: Final = 5 * SECOND_NS
 """Duration of a standstill that is worth a notice, as in the log."""
@@ -122,7 +126,23 @@ async def status(proxy: Operated, _: NoArguments) -> StatusView:
         agent_limits=tuple(_agent_limits(snapshot)),
         notices=tuple(_notices(proxy, snapshot, now_ns, fleet))[:NOTICES_MAX],
         nodes=fleet.nodes,
+        journal_behind=_journal_behind(proxy),
         counted_by_each=_counted_by_each(engine.program) if fleet.nodes else "",
+    )
+
+
+def _journal_behind(proxy: Operated) -> JournalBehindView | None:
+    """Return what the journal lacks; None: nothing, or what is written within a second or two."""
+    if proxy.journal is None:
+        return None
+    lacks = proxy.journal.backlog
+    if not (lacks.error or lacks.left_out or lacks.waits_s > JOURNAL_WAITS_S):
+        return None
+    return JournalBehindView(
+        unwritten=lacks.unwritten,
+        waits_s=round(lacks.waits_s, 1),
+        left_out=lacks.left_out,
+        error=lacks.error or None,
     )
 
 

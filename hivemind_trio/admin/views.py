@@ -410,6 +410,21 @@ class NodeView:
 
 @final
 @attrs.frozen(kw_only=True)
+class JournalBehindView:
+    """Entries that the journal lacks."""
+
+    unwritten: int
+    """Those that wait in memory for the disk."""
+    waits_s: float
+    """Time without a commit, while any waits."""
+    left_out: int
+    """Those of this process that never will be in it, for too many waited."""
+    error: str | None
+    """Why it cannot be written now; null: nothing is known of that."""
+
+
+@final
+@attrs.frozen(kw_only=True)
 class StatusView:
     """The proxy at one moment."""
 
@@ -442,6 +457,8 @@ class StatusView:
     """Processes that serve as this proxy; empty: there is one, `pid`."""
     nodes: tuple[NodeView, ...] = ()
     """Nodes of `store redis`, or workers, by name, each with its share of every limit; empty: this process is alone."""
+    journal_behind: JournalBehindView | None = None
+    """Null: calls are in the journal, or will be at once, or there is none."""
     counted_by_each: str = ""
     """Settings that each of these nodes counts for itself, in words; empty: there are none."""
 

@@ -44,14 +44,14 @@ class ControlClient:
     _held: ExitStack
 
     @classmethod
-    def at(cls, path: Path) -> Self:
+    def at(cls, path: Path, timeout_s: float = TIMEOUT_S) -> Self:
         """Return a client of the proxy that listens at a socket."""
         held = ExitStack()
         try:
             transport = httpx2.HTTPTransport(uds=held.enter_context(socket_address(path)))
         except OSError as error:
             raise NotReachable(f"no proxy listens at {path}: {error.strerror}") from None
-        http = held.enter_context(httpx2.Client(transport=transport, base_url="http://localhost", timeout=TIMEOUT_S))
+        http = held.enter_context(httpx2.Client(transport=transport, base_url="http://localhost", timeout=timeout_s))
         return cls(str(path), http, held)
 
     @classmethod

@@ -293,6 +293,7 @@ class Launch:
                 policy=keeper,
                 disk_troubles=self.watcher.disk_troubles,
                 note=self.watcher.operator,
+                journal=journal,
                 lag=house.listener.lag,
             )
             nursery.start_soon(keep_calibrated, proxy)

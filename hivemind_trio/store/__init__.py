@@ -40,6 +40,7 @@ from .journal.usage_report import KEYS as KEYS
 from .journal.usage_report import UsageRow as UsageRow
 from .journal.usage_report import usage_by as usage_by
 from .journal.writer import Journal as Journal
+from .journal.writer import JournalBacklog as JournalBacklog
 from .journal.writer import join_journal as join_journal
 from .journal.writer import open_journal as open_journal
 from .place import make_private as make_private

@@ -351,3 +351,16 @@ def test_the_place_of_a_policy_is_printed(run: Run, tmp_path: Path, monkeypatch:
     (tmp_path / "here" / "journal.db").touch()
 
     assert run("journal", "path", "--policy", str(policy)).stdout.strip() == str(tmp_path / "here" / "journal.db")
+
+
+def test_rows_that_were_left_out_are_said_for_as_long_as_the_proxy_runs(
+    journal: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacks = {"unwritten": 0, "waits_s": 0.0, "left_out": 1_200, "error": None}
+    monkeypatch.setattr("hivemind_trio.cli.journal.behind.lacking", lambda _: [lacks])
+
+    shown, listed = run("usage", "--journal", str(journal)), run("usage", "--journal", str(journal), "--json")
+
+    said = "the journal lacks calls of the running proxy: 1,200 entries were left out for good, for too many waited"
+    assert shown.stderr == listed.stderr == f"hivemind-trio: {said}\n"
+    assert json.loads(listed.stdout)["journal_behind"] == lacks

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import anthropic
 import httpx2
@@ -13,6 +17,7 @@ import trio
 
 from hivemind_trio.demo import SimulatedProvider
 from hivemind_trio.store import read_journal
+from tests.e2e.control import command
 from tests.e2e.house import PATIENCE_S, in_thread, messages, standing, until
 from tests.e2e.process import serving
 
@@ -119,3 +124,43 @@ async def test_what_the_listener_and_the_door_refuse_is_recorded() -> None:
     ]
     assert all(one.rejected and one.caller.startswith("127.0.0.1:") for one in place.records)
     assert [one.bytes_out for one in place.records] == sizes
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_commands_that_read_the_journal_say_what_it_lacks(
+    workers: int, policy: Path, tmp_path: Path, runtime: dict[str, str]
+) -> None:
+    journal = str(tmp_path / "team.journal")
+    env = {"K": "provider-key", "T": "t", **runtime}
+    reads = [
+        ["usage", "--json"], ["explain", "--last", "--json"], ["explain", "--slow", "--json"],
+        ["journal", "check", "--json"],
+    ]  # fmt: skip
+
+    async def said(commands: list[list[str]]) -> list[tuple[str, Any]]:
+        """Standard error, and what its JSON says, of each command."""
+        ended = [await command(env, *words, "--journal", journal) for words in commands]
+        return [(error, json.loads(out)["journal_behind"]) for _, out, error in ended]
+
+    async with serving("--policy", policy, "--journal", journal, "--workers", f"{workers}", env=env) as proxy:
+        await in_thread(lambda: ask(proxy.url))
+        with trio.fail_after(PATIENCE_S):
+            while not (found := read_journal(journal)) or found[0].status is None:  # noqa: ASYNC110 - no event
+                await trio.sleep(0.01)
+        before = await said(reads[:1])
+        with closing(sqlite3.connect(journal, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            await in_thread(lambda: ask(proxy.url, times=3))
+            await proxy.says("journal_write_failed")
+            during = await said(reads)
+            other.execute("ROLLBACK")
+        await proxy.says("journal_write_recovered")
+        after = await said(reads[:1])
+
+    assert before == after == [("", None)]
+    for error, lacks in during:
+        (line,) = error.splitlines()
+        assert line.startswith("hivemind-trio: the journal lacks calls of the running proxy: it cannot be written (")
+        assert f"{lacks['unwritten']} entries have waited" in line
+        assert lacks["unwritten"] > 0
+        assert "locked" in lacks["error"]

@@ -37,7 +37,15 @@ from hivemind_trio.scheduler import (
     TimePassed,
     Unretried,
 )
-from hivemind_trio.store import CallFilter, Journal, JournalError, join_journal, open_journal, read_journal
+from hivemind_trio.store import (
+    CallFilter,
+    Journal,
+    JournalBacklog,
+    JournalError,
+    join_journal,
+    open_journal,
+    read_journal,
+)
 from hivemind_trio.store.journal import reader, writer
 from hivemind_trio.store.journal.journal_file import JournalFile
 from hivemind_trio.store.journal.rows import HEADER_SETS_MAX, Entry, Scribe
@@ -303,12 +311,17 @@ async def test_what_is_too_much_for_memory_is_counted_and_left_out(
             left_out = journal.dropped
             assert left_out
             await until(lambda: bool(said))
+            behind = journal.backlog
             other.execute("ROLLBACK")
         await until(lambda: len(said) == 3)
+        written = journal.backlog
         tell(journal, CALL, 30)
 
     assert said == ["database is locked", f"{left_out} entries were left out meanwhile, and are not in it", ""]
     assert len(read_journal(path)) == 11
+    assert (behind.unwritten, behind.left_out, behind.error) == (40, left_out, "database is locked")
+    assert behind.waits_s > 0
+    assert written == JournalBacklog(unwritten=0, waits_s=0.0, left_out=left_out, error="")
 
 
 # ---- the file ----

@@ -15,6 +15,7 @@ import click
 
 from hivemind_trio.cli.console import EXIT_CLEAN, EXIT_PROBLEMS, fail
 
+from .behind import say_behind
 from .find import asked, journal_of, journal_options
 
 
@@ -64,9 +65,10 @@ def check(file: str | None, policy: str | None, as_json: bool) -> None:
             "last": _iso(last_ns),
         }
 
+    lacks = say_behind(where)
     found = asked(where, question)
     if as_json:
-        click.echo(json.dumps({"format_version": 1, **found}, indent=2))
+        click.echo(json.dumps({"format_version": 1, **found, "journal_behind": lacks}, indent=2))
     else:
         state = "sound" if not found["problems"] else "damaged"
         click.echo(f"{where}: {state}, {found['bytes']:,} bytes")
@@ -88,6 +90,7 @@ def backup(target: str, file: str | None, policy: str | None, force: bool) -> No
     where = journal_of(file, policy)
     if Path(target).exists() and not force:
         fail(f"{target} exists", hint="name another file, or use --force")
+    say_behind(where)
     partial = f"{target}.partial"
     try:
         Path(partial).unlink(missing_ok=True)

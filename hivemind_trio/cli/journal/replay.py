@@ -10,6 +10,7 @@ import click
 
 from hivemind_trio.cli.console import EXIT_PROBLEMS, fail
 
+from .behind import say_behind
 from .find import asked, journal_of, journal_options
 
 if TYPE_CHECKING:
@@ -39,9 +40,10 @@ def replay(session: int | None, as_json: bool, file: str | None, policy: str | N
     Gives the recorded events to a fresh scheduler, at their times, and compares its commands with the recorded ones.
     """
     path = journal_of(file, policy)
+    lacks = say_behind(path)
     number, events, version, told, difference = asked(path, lambda database: _replayed(path, database, session))
     if as_json:
-        _print_json(path, number, version, told, difference)
+        _print_json(path, number, version, told, difference, lacks)
     elif difference is None:
         click.echo(f"session {number}: {told.events:,} events, {told.commands:,} commands: the same")
     else:
@@ -85,7 +87,9 @@ def _shown(value: Any) -> str:
     return "none" if value is None else json.dumps(value)
 
 
-def _print_json(path: str, number: int, version: str, told: Replay, difference: Difference | None) -> None:
+def _print_json(
+    path: str, number: int, version: str, told: Replay, difference: Difference | None, lacks: dict[str, Any] | None
+) -> None:
     said: dict[str, Any] = {
         "format_version": 1,
         "journal": path,
@@ -95,6 +99,7 @@ def _print_json(path: str, number: int, version: str, told: Replay, difference: 
         "commands": told.commands,
         "policies": told.policies,
         "same": difference is None,
+        "journal_behind": lacks,
     }
     if difference is not None:
         said["difference"] = {

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from hivemind_trio.cli.console import fail
 from hivemind_trio.cli.table import aligned
 
+from .behind import say_behind
 from .find import asked, journal_of, journals, moment_ns
 from .live_call import show_live
 from .plans import credential_text, plan_text
@@ -49,13 +51,14 @@ def explain_recorded(
     if name is not None and file is None and show_live(name, policy, as_json=as_json):
         return
     if name is not None:
-        _show(_named(name, file, policy), as_json=as_json)
+        _show_named(name, file, policy, as_json=as_json)
         return
     path = journal_of(file, policy)
+    lacks = say_behind(path)
     if slow:
         since_ns = moment_ns(since, "--since") if since is not None else time.time_ns() - DAY_NS
         stories = asked(path, lambda database: slowest_stories(database, since_ns, agent, SLOW_SHOWN))
-        _show_slow(stories, as_json=as_json)
+        _show_slow(stories, lacks, as_json=as_json)
         return
     assert last or agent is not None
     story = asked(path, lambda database: latest_story(database, agent))
@@ -64,13 +67,18 @@ def explain_recorded(
             f"no call{f' of agent {agent}' if agent is not None else ''} in {path}",
             hint="`hivemind-trio usage --by agent` lists the agents",
         )
-    _show(story, as_json=as_json)
+    _show(story, lacks, as_json=as_json)
 
 
-def _named(name: str, file: str | None, policy: str | None) -> CallStory:
+def _show_named(name: str, file: str | None, policy: str | None, *, as_json: bool) -> None:
+    paths = [journal_of(file, policy)] if file is not None or policy is not None else journals()
+    lacks = say_behind(*paths)
+    _show(_named(name, paths), lacks, as_json=as_json)
+
+
+def _named(name: str, paths: Sequence[str]) -> CallStory:
     from hivemind_trio.store import story_named, turned_away
 
-    paths = [journal_of(file, policy)] if file is not None or policy is not None else journals()
     stories = (asked(path, lambda database: story_named(database, name)) for path in paths)
     story = next((one for one in stories if one is not None), None)
     if story is None:
@@ -89,10 +97,11 @@ def _named(name: str, file: str | None, policy: str | None) -> CallStory:
 # ---- text ----
 
 
-def _show(story: CallStory, *, as_json: bool) -> None:
+def _show(story: CallStory, lacks: dict[str, Any] | None, *, as_json: bool) -> None:
     from hivemind_trio.admin import story_object
 
-    click.echo(json.dumps(story_object(story), indent=2) if as_json else _text(story), nl=as_json)
+    shown = story_object(story) | {"journal_behind": lacks}
+    click.echo(json.dumps(shown, indent=2) if as_json else _text(story), nl=as_json)
 
 
 def _input(story: CallStory) -> str:
@@ -187,11 +196,12 @@ def _attempt_lines(attempt: AttemptStory) -> list[str]:
     return lines
 
 
-def _show_slow(stories: tuple[CallStory, ...], *, as_json: bool) -> None:
+def _show_slow(stories: tuple[CallStory, ...], lacks: dict[str, Any] | None, *, as_json: bool) -> None:
     from hivemind_trio.admin import story_object
 
     if as_json:
-        click.echo(json.dumps({"format_version": 1, "calls": [story_object(story) for story in stories]}, indent=2))
+        calls = [story_object(story) for story in stories]
+        click.echo(json.dumps({"format_version": 1, "calls": calls, "journal_behind": lacks}, indent=2))
         return
     if not stories:
         click.echo("no call was answered in that time")

@@ -13,6 +13,7 @@ import click
 
 from hivemind_trio.cli.table import aligned, table
 
+from .behind import say_behind
 from .find import asked, journal_of, journal_options, moment_ns
 from .plans import plan_lines
 from .story import seconds
@@ -60,6 +61,7 @@ def usage(
     path = journal_of(file, policy)
     since_ns = moment_ns(since, "--since") if since is not None else None
     until_ns = moment_ns(until, "--until") if until is not None else None
+    lacks = say_behind(path)
     zone = datetime.now().astimezone().tzinfo
     assert zone is not None
     rows, plans = asked(
@@ -68,7 +70,13 @@ def usage(
     if form == "json":
         from hivemind_trio.admin import plan_objects
 
-        shown = {"format_version": 1, "by": by, "rows": [_object(row) for row in rows], "plans": plan_objects(plans)}
+        shown = {
+            "format_version": 1,
+            "by": by,
+            "rows": [_object(row) for row in rows],
+            "plans": plan_objects(plans),
+            "journal_behind": lacks,
+        }
         click.echo(json.dumps(shown, indent=2))
     elif form == "csv":
         click.echo(_csv(by, rows), nl=False)

@@ -20,6 +20,7 @@ from hivemind_trio.admin.views import (
     CallsView,
     ConcurrencyBeliefView,
     GateView,
+    JournalBehindView,
     LaneView,
     NodeView,
     NoticeView,
@@ -120,6 +121,19 @@ def status(views: Sequence[StatusView], program: Program, agents: int) -> Status
         lanes=tuple(_lane(name, of_name) for name, of_name in lanes.items()),
         agent_limits=_agent_limits([one for view in views for one in view.agent_limits]),
         notices=tuple(shown)[:NOTICES_MAX],
+        journal_behind=_journal_behind([one for view in views if (one := view.journal_behind) is not None]),
+    )
+
+
+def _journal_behind(views: Sequence[JournalBehindView]) -> JournalBehindView | None:
+    """Return what the journal of all workers lacks; None: nothing."""
+    if not views:
+        return None
+    return JournalBehindView(
+        unwritten=sum(one.unwritten for one in views),
+        waits_s=max(one.waits_s for one in views),
+        left_out=sum(one.left_out for one in views),
+        error=next((one.error for one in views if one.error is not None), None),
     )
 
 

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, final
 
+import attrs
 import trio
 import trio.lowlevel
 
@@ -44,6 +45,21 @@ MAX_BYTES: Final = 10**9
 
 CLOSE_S: Final = 10.0
 """Time for which the shutdown may write the remaining rows."""
+
+
+@final
+@attrs.frozen(kw_only=True)
+class JournalBacklog:
+    """Entries that are not in the file."""
+
+    unwritten: int
+    """Those that wait in memory."""
+    waits_s: float
+    """Time without a commit, while any waits."""
+    left_out: int
+    """Those that never will be in it, for too many waited."""
+    error: str
+    """Why the last commit failed; empty: it did not."""
 
 
 @final
@@ -81,6 +97,11 @@ class Journal:
         self._keep_ns, self._max_bytes = KEEP_NS, MAX_BYTES
         self._thread = trio.CapacityLimiter(1)
         self._troubled = False
+        self._error = ""
+        """Why the last commit failed; empty: it did not."""
+        self._time_s = trio.lowlevel.current_clock().current_time
+        self._since_s = 0.0
+        """When the first of the pending entries was noted, or the last commit made, whichever is later."""
         self.dropped = 0
         """Entries that were left out, for too many waited for the disk."""
         self._dropped_said = 0
@@ -155,6 +176,7 @@ class Journal:
             return
         pending.append(entry)
         if len(pending) == 1:
+            self._since_s = self._time_s()
             self._some.set()
         elif len(pending) == GATHERED:
             self._many.set()
@@ -168,6 +190,12 @@ class Journal:
     def unwritten(self) -> int:
         """Entries that are not on the disk yet."""
         return len(self._pending)
+
+    @property
+    def backlog(self) -> JournalBacklog:
+        """Entries that are not in the file."""
+        waits_s = self._time_s() - self._since_s if self._pending else 0.0
+        return JournalBacklog(unwritten=len(self._pending), waits_s=waits_s, left_out=self.dropped, error=self._error)
 
     def retain(self, keep_ns: int, max_bytes: int) -> None:
         """Keep rows of that age, and a file of that size, from now on."""
@@ -222,10 +250,12 @@ class Journal:
         try:
             await trio.to_thread.run_sync(self.commit, self._pending[: self._taken], limiter=self._thread)
         except sqlite3.Error as error:
+            self._error = str(error)
             if not self._troubled:
                 self._troubled = True
                 self._on_trouble(str(error))
             return False
+        self._error, self._since_s = "", self._time_s()
         self._latest_ns = self._pending[self._taken - 1][0]
         del self._pending[: self._taken]
         self._rows = None

@@ -14,6 +14,7 @@ from hivemind_trio.admin.views import (
     CircuitTurnView,
     ConcurrencyBeliefView,
     GateView,
+    JournalBehindView,
     LaneView,
     LaneWaitView,
     NodeShareView,
@@ -85,6 +86,16 @@ def test_what_two_workers_say_of_one_subject_is_said_once_the_worst_first() -> N
     merged = merging.status([status(notices=(full, refused)), status(notices=(refused, full))], PROGRAM, 0)
 
     assert merged.notices == (refused, full)
+
+
+def test_the_journal_lacks_what_any_worker_has_not_written() -> None:
+    lacks = JournalBehindView(unwritten=3, waits_s=2.0, left_out=1, error=None)
+    more = attrs.evolve(lacks, unwritten=4, waits_s=9.0, error="disk full")
+
+    assert merging.status([status(), status()], PROGRAM, 0).journal_behind is None
+    assert merging.status([status(journal_behind=lacks), status()], PROGRAM, 0).journal_behind == lacks
+    merged = merging.status([status(journal_behind=lacks), status(journal_behind=more)], PROGRAM, 0)
+    assert merged.journal_behind == JournalBehindView(unwritten=7, waits_s=9.0, left_out=2, error="disk full")
 
 
 def test_a_lane_has_what_the_calls_of_all_workers_wait_for() -> None:
