@@ -51,7 +51,7 @@ AGENT_LIMITS_MAX: Final = 50
 """Shown, the fullest first."""
 
 UNWRITTEN: Final = {
-    "state": "calls that count against a budget wait",
+    "state": "calls that count against a budget wait, and so do leases",
     "journal": "its rows are kept in memory, or lost",
     "jobs": "their processes are ended, and go on once it can be",
 }

@@ -23,6 +23,8 @@ from .exposition import metrics_route as metrics_route
 from .exposition import of_process as of_process
 from .lease_client import HeldSession as HeldSession
 from .lease_client import LeaseNotGranted as LeaseNotGranted
+from .lease_client import PlaceInLine as PlaceInLine
+from .lease_client import WaitListener as WaitListener
 from .lease_client import held_lease as held_lease
 from .lease_route import lease_route as lease_route
 from .openapi import openapi_route as openapi_route

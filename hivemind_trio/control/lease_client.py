@@ -37,6 +37,21 @@ class LeaseNotGranted(Exception):  # noqa: N818 - one of the ways in which a req
     """There is no lease to have now."""
 
 
+@final
+@attrs.frozen
+class PlaceInLine:
+    """Place of a request for a lease."""
+
+    before: int
+    """Requests before it."""
+    unwritten: str | None = None
+    """Why the proxy cannot write leases, and so gives none; None: it can."""
+
+
+WaitListener = Callable[[PlaceInLine], object]
+"""Told the place in line, at first and when it changes."""
+
+
 @asynccontextmanager
 async def lease_http(where: str) -> AsyncIterator[httpx2.AsyncClient]:
     """Open a client of the proxy at a socket or, with the token in HIVEMIND_ADMIN_TOKEN, at a URL.
@@ -178,7 +193,7 @@ async def _lines(client: httpx2.AsyncClient, body: dict[str, Any]) -> AsyncItera
 async def held_lease(
     where: Callable[[], str],
     body: dict[str, Any],
-    on_wait: Callable[[int], object] = lambda _: None,
+    on_wait: WaitListener = lambda _: None,
     *,
     renews: bool = True,
 ) -> AsyncIterator[HeldSession]:
@@ -187,7 +202,7 @@ async def held_lease(
     Args:
         where: Finds the proxy's socket or URL.
         body: The request, as `POST /v1/leases/hold` takes it.
-        on_wait: Told the number of requests before this one, at first and when it changes.
+        on_wait: Told the place in line, at first and when it changes.
         renews: False: somebody else renews it, and it is lost when the proxy says so.
 
     Raises:
@@ -216,7 +231,7 @@ async def held_lease(
 
 
 async def _first_lease(
-    stack: AsyncExitStack, where: Callable[[], str], body: dict[str, Any], on_wait: Callable[[int], object]
+    stack: AsyncExitStack, where: Callable[[], str], body: dict[str, Any], on_wait: WaitListener
 ) -> tuple[httpx2.AsyncClient, AsyncIterator[dict[str, Any]], dict[str, Any]]:
     """Wait for a lease; its client and its session stay open in the stack.
 
@@ -225,10 +240,10 @@ async def _first_lease(
     until_s = None if body.get("wait_s") is None else trio.current_time() + body["wait_s"]
     heard_s: float | None = None
 
-    def waits(before: int) -> None:
+    def waits(place: PlaceInLine) -> None:
         nonlocal heard_s
         heard_s = trio.current_time()
-        on_wait(before)
+        on_wait(place)
 
     while True:
         async with AsyncExitStack() as attempt:
@@ -246,11 +261,11 @@ async def _first_lease(
             body = body | {"wait_s": max(0.0, until_s - trio.current_time())}
 
 
-async def _granted(lines: AsyncIterator[dict[str, Any]], on_wait: Callable[[int], object]) -> dict[str, Any]:
+async def _granted(lines: AsyncIterator[dict[str, Any]], on_wait: WaitListener) -> dict[str, Any]:
     async for line in lines:
         match line["event"]:
             case "waiting":
-                on_wait(line["before_you"])
+                on_wait(PlaceInLine(line["before_you"], line.get("unwritten")))  # an older proxy does not tell
             case "lease":
                 return {name: value for name, value in line.items() if name != "event"}
             case "refused" if line["code"] in TEMPORARY:

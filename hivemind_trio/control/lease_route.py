@@ -72,7 +72,9 @@ class LeaseSession:
                             yield line
                     leases.refused(wait)
                 if wait.lease is None:
-                    yield _line("refused", code=NOT_GRANTED, detail=f"no lease of `{wanted.resource}` was free in time")
+                    why = self.house.leases.trouble
+                    how = f"could be written to disk in time ({why})" if why else "was free in time"
+                    yield _line("refused", code=NOT_GRANTED, detail=f"no lease of `{wanted.resource}` {how}")
                     return
                 lease_id = wait.lease.id
                 self.house.note("lease", lease_id, self.by, wait.lease.caller)
@@ -101,16 +103,18 @@ class LeaseSession:
 
     async def _waiting(self, wait: LeaseWait) -> AsyncGenerator[bytes]:
         """Yield the place in line as it changes, until the request has become something or its time is over."""
-        told, told_s = -1, -BEAT_S
+        told: tuple[int, str] | None = None
+        told_s = -BEAT_S
         began_s = trio.current_time()
         until_s = began_s + (self.what.wait_s if self.what.wait_s is not None else float("inf"))
         while not wait.news.is_set() and trio.current_time() < until_s:
             before = self.house.leases.before(wait)
             if before is None and trio.current_time() >= began_s + STEP_S:
                 before = 0  # its lease is being written, for as long as the disk is full or read-only
-            if before is not None and (before != told or trio.current_time() >= told_s + BEAT_S):
-                told, told_s = before, trio.current_time()
-                yield _line("waiting", before_you=before)
+            why = self.house.leases.trouble
+            if before is not None and ((before, why) != told or trio.current_time() >= told_s + BEAT_S):
+                told, told_s = (before, why), trio.current_time()
+                yield _line("waiting", before_you=before, unwritten=why or None)
             with trio.move_on_at(min(until_s, trio.current_time() + STEP_S)):
                 await wait.news.wait()
         await self.house.leases.decided(wait)

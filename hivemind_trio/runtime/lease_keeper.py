@@ -98,6 +98,10 @@ class LeaseKeeper:
         self._watches: dict[str, LeaseWatch] = {}
         self._next_id = 0
         self._unwritten: list[LeaseCommand] = []
+        self._untold: dict[str, None] = {}
+        """Ids of the leases that are given and whose holders wait for the disk."""
+        self.trouble = ""
+        """Why the last write failed; empty: it did not."""
         self._noted = 0
         """Commands so far."""
         self._written = 0
@@ -120,6 +124,10 @@ class LeaseKeeper:
     def unwritten(self) -> int:
         """Number of changes that are not on disk yet."""
         return len(self._unwritten)
+
+    def is_told(self, lease_id: str) -> bool:
+        """Return False for a lease that is being written to disk: its holder waits for that."""
+        return lease_id not in self._untold
 
     # ---- holders and those who would be ----
 
@@ -240,16 +248,13 @@ class LeaseKeeper:
         self._timer.deadline = trio.current_time() + after_s
 
     async def _keep_written(self, store: LeaseStore) -> None:
-        troubled = False
         while True:
             await self._wake.wait()
             self._wake = trio.Event()
             why = await self._write(store)
-            if why and not troubled:
+            before, self.trouble = self.trouble, why
+            if bool(why) != bool(before):
                 self._on_trouble(why)
-            elif troubled and not why:
-                self._on_trouble("")
-            troubled = bool(why)
             if why:
                 self._wake.set()
                 await trio.sleep(AGAIN_S)
@@ -299,6 +304,7 @@ class LeaseKeeper:
                 self._tell(commands)
             else:
                 self._unwritten += commands
+                self._untold |= {one.lease.id: None for one in commands if isinstance(one, LeaseGranted)}
                 # Refusals and ends are news at once; what is given must be on disk before it is told.
                 self._tell([one for one in commands if isinstance(one, LeaseRefused | LeaseEnded)])
                 self._wake.set()
@@ -308,6 +314,7 @@ class LeaseKeeper:
         for command in commands:
             match command:
                 case LeaseGranted(request_id=number, lease=lease):
+                    self._untold.pop(lease.id, None)
                     wait = self._waits.pop(number, None)
                     if wait is None:  # it has given up while this was written
                         self.release(lease.id)
@@ -320,6 +327,7 @@ class LeaseKeeper:
                         wait.refused = command
                         wait.news.set()
                 case LeaseEnded(lease=lease, end=end):
+                    self._untold.pop(lease.id, None)
                     watch = self._watches.pop(lease.id, None)
                     if watch is not None:
                         watch.over(end)

@@ -45,6 +45,8 @@ async def test_a_client_hears_of_its_request_while_its_lease_cannot_be_written(a
     # Not at once: a disk that is sound has written it before.
     assert [round(at_s) for at_s, _ in lines[:3]] == [1, 16, 31]
     assert {line["before_you"] for _, line in lines[:3]} == {0}
+    assert {line["unwritten"] for _, line in lines[:3]} == {"[Errno 30] Read-only file system"}
+    assert "could be written to disk in time ([Errno 30] Read-only file system)" in lines[3][1]["detail"]
 
 
 async def test_a_lease_has_ended_when_its_session_is_closed(autojump_clock: object) -> None:

@@ -171,3 +171,36 @@ async def test_a_read_only_disk_stops_a_policy_with_a_budget_and_says_what_to_do
     said = ended.stderr.decode()
     assert "Read-only file system" in said
     assert "store memory" in said
+
+
+async def test_a_lease_that_waits_for_the_disk_says_so(tmp_path: Path) -> None:
+    policy = tmp_path / "team.hmp"
+    policy.write_text('hmp 1\nprovider sim { api generic; base "http://127.0.0.1:1" }\nresource gpu { }\n')
+
+    async def wait(holds: Callable[[tuple[int, str, str]], Any], *words: str) -> tuple[int, str, str]:
+        """Repeat a command until its end is as it should be."""
+        with trio.fail_after(PATIENCE_S):
+            while not holds(ended := await command({}, *words)):
+                pass
+        return ended
+
+    async with serving_from(policy, "4m", tmp_path / "disk") as (proxy, disk):
+        where = "--socket", proxy.of("control_opened")[0]["socket"]
+        lease = "lease", *where, "--agent", "a"
+        filler = fill(disk)
+        _, _, error = await wait(lambda ended: ended[0] == 75, *lease, "--wait", "4s", "gpu", "true")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(command, {}, *lease, "--wait", f"{PATIENCE_S}s", "gpu", "true")
+            _, shown, _ = await wait(lambda ended: "not given yet" in ended[1], "lease", *where)
+            _, status, _ = await command({}, "status", *where)
+            filler.unlink()
+        assert (await command({}, *lease, "gpu", "true"))[0] == 0
+        _, after, _ = await command({}, "lease", *where)
+
+    said = "no lease is given while leases cannot be written to disk ("
+    assert f"waiting for `gpu`: {said}" in error
+    assert "no lease of `gpu` could be written to disk in time" in error
+    assert "next in line" not in error
+    assert said in shown
+    assert said in " ".join(status.split())
+    assert "written" not in after

@@ -82,6 +82,7 @@ def resources(house: LeaseHouse, _: NoArguments) -> ResourcesView:
             for name, queue in house.leases.resources.items()
         ),
         declared=tuple(program.resources),
+        unwritten=house.leases.trouble or None,
     )
 
 
@@ -111,6 +112,7 @@ def lease_view(house: LeaseHouse, lease: Lease) -> LeaseView:
         expires_at=house.at(lease.expires_ns),
         expires_in_s=max(0.0, seconds(lease.expires_ns - house.now_ns())),
         waited_s=seconds(lease.waited_ns),
+        written=house.leases.is_told(lease.id),
     )
 
 
@@ -127,9 +129,11 @@ async def lease_for(house: LeaseHouse, agent: AskingAgent, what: WantedLease, by
         await house.leases.decided(wait)
         refused(wait)
         if wait.lease is None:
-            before = house.leases.before(wait) or 0
-            text = f"no lease of `{what.resource}` is free; requests before this one: {before}. Ask again."
-            return AskedLeaseView(lease=None, before_you=before, text=text)
+            before, why = house.leases.before(wait) or 0, house.leases.trouble
+            text = f"no lease of `{what.resource}` {'can be written to disk' if why else 'is free'}"
+            text += f" ({why})" if why else ""
+            text += f"; requests before this one: {before}. Ask again."
+            return AskedLeaseView(lease=None, before_you=before, text=text, unwritten=why or None)
         found = wait.lease
     house.note("lease", found.id, by, _name(agent))
     view = lease_view(house, found)

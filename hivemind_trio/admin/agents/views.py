@@ -146,6 +146,8 @@ class LeaseView:
     """Time at which it ends unless it is renewed."""
     expires_in_s: float
     waited_s: float
+    written: bool = True
+    """False: it is not on disk yet, and its holder waits for that."""
 
 
 @final
@@ -158,6 +160,8 @@ class AskedLeaseView:
     before_you: int
     """Requests that would have been served before this one."""
     text: str
+    unwritten: str | None = None
+    """Why leases cannot be written to disk, and so none is given; null: they can."""
 
 
 @final
@@ -203,6 +207,8 @@ class ResourcesView:
     resources: tuple[ResourceView, ...]
     declared: tuple[str, ...]
     """Names in the policy."""
+    unwritten: str | None = None
+    """Why leases cannot be written to disk, and so none is given; null: they can."""
 
 
 @final

@@ -10,7 +10,7 @@ from typing import Any, Final, Self, final
 import attrs
 import trio
 
-from hivemind_trio.control import LeaseNotGranted, NotReachable, RequestRefused, held_lease
+from hivemind_trio.control import LeaseNotGranted, NotReachable, PlaceInLine, RequestRefused, held_lease
 from hivemind_trio.mcp.tools import ToolFailed
 
 LEASES_MAX: Final = 100
@@ -62,8 +62,8 @@ class HeldLeases:
         body = {"wait_s": 0.0} | wanted
         if not isinstance(body["wait_s"], int | float) or not 0 <= body["wait_s"] <= 3_600:
             raise ToolFailed("`wait_s` is a number of seconds, at most 3600")
-        places: list[int] = [0]
-        told, news = trio.open_memory_channel[int](100)
+        places = [PlaceInLine(0)]
+        told, news = trio.open_memory_channel[PlaceInLine](100)
         result: dict[str, Any] = {}
         done = trio.Event()
         scope = trio.CancelScope()
@@ -72,9 +72,9 @@ class HeldLeases:
             async with trio.open_nursery() as nursery:
 
                 async def say() -> None:
-                    async for before in news:
-                        places.append(before)
-                        await progress(float(len(places)), f"requests before this one: {before}")
+                    async for place in news:
+                        places.append(place)
+                        await progress(float(len(places)), f"requests before this one: {place.before}{_why(place)}")
 
                 nursery.start_soon(say)
                 await done.wait()
@@ -86,8 +86,11 @@ class HeldLeases:
             raise result["error"]
         found = result.get("lease")
         if found is None:
-            text = f"no lease of `{wanted['resource']}` is free; requests before this one: {places[-1]}. Ask again."
-            return {"lease": None, "before_you": places[-1], "text": text}
+            last = places[-1]
+            free = "is free" if last.unwritten is None else "is given"
+            text = f"no lease of `{wanted['resource']}` {free}; requests before this one: {last.before}{_why(last)}. "
+            text += "Ask again."
+            return {"lease": None, "before_you": last.before, "text": text, "unwritten": last.unwritten}
         text = (
             f"renew it within {found['expires_in_s']:.0f} s, and release it when done; it ends with your session; "
             "pass the fence on with each change"
@@ -97,16 +100,16 @@ class HeldLeases:
     async def _hold(
         self,
         body: dict[str, Any],
-        told: trio.MemorySendChannel[int],
+        told: trio.MemorySendChannel[PlaceInLine],
         result: dict[str, Any],
         done: trio.Event,
         scope: trio.CancelScope,
     ) -> None:
         """Hold one lease until it has ended."""
 
-        def waits(before: int) -> None:
+        def waits(place: PlaceInLine) -> None:
             try:
-                told.send_nowait(before)
+                told.send_nowait(place)
             except trio.WouldBlock:
                 return  # the client reads slowly, and is told the next one
 
@@ -128,3 +131,8 @@ class HeldLeases:
             self._own.pop(result.get("lease", {}).get("lease", ""), None)
             self._open -= 1
             done.set()
+
+
+def _why(place: PlaceInLine) -> str:
+    """Return why a request waits for longer than its place tells; empty: it does not."""
+    return f"; leases cannot be written to disk ({place.unwritten})" if place.unwritten is not None else ""

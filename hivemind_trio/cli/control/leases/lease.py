@@ -7,7 +7,7 @@ import os
 import sys
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,6 +23,9 @@ from hivemind_trio.cli.control.connect import (
 )
 from hivemind_trio.cli.control.words import counted, moment, span
 from hivemind_trio.cli.table import table
+
+if TYPE_CHECKING:
+    from hivemind_trio.control import PlaceInLine
 
 EXIT_NO_LEASE: Final = 75
 """`EX_TEMPFAIL`: no lease was free in time."""
@@ -151,10 +154,18 @@ def _where(path: str | None, policy: str | None) -> str:
         raise NotReachable(str(none)) from None
 
 
-def _waits(resource: str, before: int) -> None:
-    place = f"{counted(before, 'request')} before this one" if before else "next in line"
-    line = f"waiting for `{resource}`: {place}"
-    click.echo(f"hivemind-trio: {line}", err=True)
+def _waits(resource: str, place: PlaceInLine) -> None:
+    from hivemind_trio.policy import visible
+
+    words = f"{counted(place.before, 'request')} before this one" if place.before else "next in line"
+    if place.unwritten is not None:
+        words = unwritten_text(place.unwritten) + (f"; {words}" if place.before else "")
+    click.echo(f"hivemind-trio: waiting for `{resource}`: {visible(words)}", err=True)
+
+
+def unwritten_text(why: str) -> str:
+    """Return in words that leases wait for the disk."""
+    return f"no lease is given while leases cannot be written to disk ({why})"
 
 
 def _granted(found: dict[str, Any], *, as_json: bool, holds: bool) -> None:
@@ -167,9 +178,13 @@ def _granted(found: dict[str, Any], *, as_json: bool, holds: bool) -> None:
 
 def overview(found: dict[str, Any], now: datetime) -> str:
     """Return the resources with their leases, as tables."""
+    from hivemind_trio.policy import visible
+
     if not found["resources"]:
         return "the policy declares no resource; write for example `resource browser { capacity 1 }`\n"
+    why = found.get("unwritten")  # an older proxy does not tell
     blocks = [resource_table(found), lease_table(found, now), _line_table(found)]
+    blocks += [f"{visible(unwritten_text(why))}\n"] if why is not None else []
     return "\n".join(block for block in blocks if block)
 
 
@@ -190,11 +205,15 @@ def resource_table(found: dict[str, Any]) -> str:
 def lease_table(found: dict[str, Any], now: datetime) -> str:
     """Return the leases, one a row; empty: there is none."""
     rows = [
-        [held["lease"], _holder(held), held["purpose"], moment(held["expires_at"], now)]
+        [held["lease"], _holder(held), held["purpose"], _end(held, now)]
         for one in found["resources"]
         for held in one["leases"]
     ]
     return table(["lease", "holder", "purpose", "ends unless renewed"], rows) if rows else ""
+
+
+def _end(held: dict[str, Any], now: datetime) -> str:
+    return moment(held["expires_at"], now) if held.get("written", True) else "not given yet: it is being written"
 
 
 def _line_table(found: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 import trio
 
-from hivemind_trio.control import HeldSession, held_lease
+from hivemind_trio.control import HeldSession, WaitListener, held_lease
 
 EXIT_LOST: Final = 76
 GRACE_S: Final = 10.0
@@ -25,7 +25,7 @@ async def run_leased(
     body: dict[str, Any],
     command: Sequence[str],
     *,
-    on_wait: Callable[[int], object],
+    on_wait: WaitListener,
     on_lease: Callable[[dict[str, Any]], object],
     keeps_running: bool,
 ) -> int:
