@@ -44,7 +44,35 @@ ADVICE: Final = {
 }
 """Reason -> what in the policy would have made the wait shorter."""
 
+AT_ONCE: Final = frozenset(
+    {
+        *("provider-concurrency", "limits-concurrency", "limits", "retry", "queue-full", "deadline"),
+        *("client-patience", "held-too-long"),
+    }
+)
+"""Reasons for which more at once, or a larger limit, is no advice where the provider refuses what it has."""
 
+REFUSED: Final = {
+    "quota": "`limits` of provider `{provider}` as its account has them, a second account, `fallback` or fewer agents: "
+    "it refused {met} for their rate ({status}), and with more `concurrency` it refuses more",
+    "concurrency": "a second account at provider `{provider}`, `fallback` or fewer agents: it refused {met} because "
+    "there were too many at once ({status}), whatever `concurrency` the policy has",
+    "overloaded": "`fallback` of provider `{provider}`: it was overloaded and refused {met} ({status}), and with more "
+    "`concurrency` it refuses more",
+    "terminal": "a second account at provider `{provider}`, more credit or a larger plan, or `fallback`: it refused "
+    "{met} because its credit or plan was used up ({status})",
+}
+"""Outcome of refused attempts -> what would have made the wait shorter."""
+
+OUTCOMES: Final = {"burst": "quota", "too-fast": "quota"} | {outcome: outcome for outcome in REFUSED}
+"""Outcome of a refused attempt -> the one whose advice holds for it."""
+
+REFUSED_SHARE: Final = 0.05
+"""Share of the attempts of all calls, refused, from which on the provider itself is the limit."""
+
+
+WAITED_NS: Final = 100_000_000
+"""Shorter waits are not worth advice."""
 MINUTE_NS: Final = 60 * 10**9
 FEW_S: Final = 10
 """Less is told with a decimal."""
@@ -81,7 +109,9 @@ def advice(story: CallStory) -> str:
     reason, waited_ns = story.refused or story.reason, story.waited_ns
     if longest is not None and story.refused is None:
         reason, waited_ns = longest.reason, longest.waited_ns
-    if story.refused is None and waited_ns < 100_000_000:
+    if by_provider := _of_refusals(story, reason, waited_ns):
+        return by_provider
+    if story.refused is None and waited_ns < WAITED_NS:
         return ""
     words = ADVICE.get(reason, "").format(
         provider=longest.provider if longest is not None else "",
@@ -91,6 +121,23 @@ def advice(story: CallStory) -> str:
         budgets=", ".join(longest.budgets) if longest is not None and longest.budgets else "see `explain`",
     )
     return words.replace("provider ``", "its provider")  # a call that was never sent has none in the journal
+
+
+def _of_refusals(story: CallStory, reason: str, waited_ns: int) -> str:
+    """Return what would have helped where the provider refused attempts; empty: that was not the reason."""
+    met, last = story.refusals, story.attempts[-1] if story.attempts else None
+    if met is None:
+        return ""
+    is_own = any(one.outcome in OUTCOMES for one in story.attempts)
+    failed = last is not None and last.outcome in OUTCOMES
+    waited = reason in AT_ONCE and (story.refused is not None or waited_ns >= WAITED_NS)
+    if not (failed or waited) or not (is_own or met.refused >= REFUSED_SHARE * met.attempts):
+        return ""
+    return REFUSED[OUTCOMES[met.outcome]].format(
+        provider=met.provider,
+        met=f"{met.refused:,} of {met.attempts:,} attempts",
+        status=met.status or "no status",
+    )
 
 
 def turn_text(turn: TurnStory, provider: str) -> str:

@@ -102,6 +102,16 @@ async def test_where_the_provider_binds_its_concurrency_is_advised_on_condition(
     ]
 
 
+async def test_no_limit_of_a_provider_that_refuses_calls_is_advised_to_be_raised(tmp_path: Path) -> None:
+    _, found = await advised(tmp_path, POLICY.replace("concurrency 12", "concurrency 2"), 12, refused=True)
+
+    assert found.advice == ()
+    assert found.text.endswith(
+        "no limit of provider anthropic is to be raised, which refused 12 of 24 attempts: declare its `limits` as its "
+        "account has them, or take a second account, `fallback` or fewer agents"
+    )
+
+
 def waits(folder: Path, policy: str) -> LaneWait:
     """Return the waits of lane `default` when the calls of the journal come to this policy."""
     program = read(folder, policy).program

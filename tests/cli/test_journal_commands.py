@@ -16,7 +16,7 @@ import pytest
 import trio
 from click.testing import Result
 
-from hivemind_trio.model import Reason
+from hivemind_trio.model import Outcome, Reason, RecordedCall
 from hivemind_trio.policy import ModelPrice
 from hivemind_trio.scheduler import Call, CallArrived, CallCancelled, CallId, Unretried
 from hivemind_trio.store import open_journal
@@ -364,3 +364,67 @@ def test_rows_that_were_left_out_are_said_for_as_long_as_the_proxy_runs(
     said = "the journal lacks calls of the running proxy: 1,200 entries were left out for good, for too many waited"
     assert shown.stderr == listed.stderr == f"hivemind-trio: {said}\n"
     assert json.loads(listed.stdout)["journal_behind"] == lacks
+
+
+S = 10**9
+SERVED = CALL.attempts[0]
+
+
+def refused_by(outcome: Outcome, status: int = 429, times: int = 1) -> RecordedCall:
+    """A call whose first attempts the provider refused."""
+    refused = attrs.evolve(SERVED, granted_ns=0, waited_ns=0, ended_ns=MS, outcome=outcome, status=status, usage=None)
+    return attrs.evolve(CALL, attempts=(*(refused,) * times, SERVED))
+
+
+def waited(reason: str, by_s: int = 9) -> RecordedCall:
+    """A call that waited; of a rejection, one that was never sent."""
+    if reason == "deadline":
+        return attrs.evolve(CALL, attempts=(), refused=Reason.DEADLINE, status=429, ended_ns=by_s * S)
+    attempt = attrs.evolve(SERVED, granted_ns=by_s * S, waited_ns=by_s * S, ended_ns=(by_s + 1) * S)
+    return attrs.evolve(CALL, attempts=(attempt,), ended_ns=(by_s + 1) * S)
+
+
+async def history(path: Path, before: list[RecordedCall], last: RecordedCall, reason: str) -> None:
+    """Write calls one after another, a second apart, and one that waited for something."""
+    async with open_journal(str(path), on_trouble=pytest.fail) as journal:
+        journal.began("0", "abcdef0123", 0)
+        for number, call in enumerate(before, 1):
+            tell(journal, moved(call, number * S), number)
+        tell(journal, moved(last, (len(before) + 1) * S), len(before) + 1)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE grants SET reason = ? WHERE call = ?", (reason, len(before) + 1))
+
+
+FEW_REFUSED = [refused_by(Outcome.QUOTA), *[CALL] * 30]
+
+
+@pytest.mark.parametrize(
+    ("before", "last", "reason", "said"),
+    [
+        ([CALL] * 3, waited(""), "provider-concurrency", "raise `concurrency` of provider `anthropic`"),
+        (FEW_REFUSED, waited(""), "provider-concurrency", "raise `concurrency` of provider `anthropic`"),
+        ([refused_by(Outcome.QUOTA)], waited(""), "provider-concurrency", "it refused 1 of 3 attempts for their rate"),
+        ([refused_by(Outcome.TOO_FAST)], waited(""), "limits", "it refused 1 of 3 attempts for their rate (429)"),
+        ([refused_by(Outcome.BURST)], waited("deadline"), "", "it refused 1 of 2 attempts for their rate (429)"),
+        ([CALL] * 2, waited("deadline"), "", "raise `deadline` of lane `default`, or `concurrency`"),
+        ([refused_by(Outcome.CONCURRENCY)], waited(""), "retry", "because there were too many at once (429)"),
+        ([refused_by(Outcome.OVERLOADED, 529)], waited(""), "retry", "it was overloaded and refused 1 of 3"),
+        ([refused_by(Outcome.TERMINAL)], waited(""), "retry", "its credit or plan was used up (429)"),
+        ([refused_by(Outcome.QUOTA)], waited(""), "lane-max", "raise `max` of lane `default`"),
+        ([CALL], attrs.evolve(refused_by(Outcome.QUOTA), attempts=refused_by(Outcome.QUOTA).attempts[:1]), "none",
+         "it refused 1 of 2 attempts for their rate (429)"),
+        ([moved(refused_by(Outcome.QUOTA), -400 * S)], waited(""), "provider-concurrency", "raise `concurrency`"),
+    ],
+)  # fmt: skip
+def test_no_limit_is_advised_to_be_raised_where_the_provider_refused_calls(
+    before: list[RecordedCall], last: RecordedCall, reason: str, said: str, tmp_path: Path, run: Run
+) -> None:
+    path = tmp_path / "refused.db"
+    trio.run(history, path, before, last, reason)
+
+    story = json.loads(run("explain", "--last", "--journal", str(path), "--json").stdout)
+    text = run("explain", "--last", "--journal", str(path)).stdout
+
+    assert said in story["faster"]
+    assert f"faster: {story['faster']}\n" in text
+    assert ("raise `" in story["faster"]) == said.startswith("raise `")

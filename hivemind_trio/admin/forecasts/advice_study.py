@@ -44,6 +44,8 @@ ROWS_MAX: Final = 5
 """Sentences that are shown."""
 WAITED_NS: Final = 2 * SECOND_NS
 """Waits from which on it is said that the simulation does not have them."""
+REFUSED_SHARE: Final = 0.05
+"""Share of the attempts at a provider, refused, from which on no limit there is advised to be raised."""
 REFUSED: Final = frozenset(
     {Outcome.QUOTA, Outcome.BURST, Outcome.TOO_FAST, Outcome.CONCURRENCY, Outcome.OVERLOADED, Outcome.TERMINAL}
 )
@@ -169,9 +171,17 @@ def without_study(state: AdviceState, text: str) -> AdviceView:
 
 
 def _view(calls: list[RecordedCall], scenario: Scenario, study: AdviceStudy) -> AdviceView:
+    refusing = _refusing(calls)
+    barred = {one.lift.provider for one in study.advice if one.lift.provider in refusing}
+    study = attrs.evolve(study, advice=tuple(one for one in study.advice if one.lift.provider not in barred))
     return AdviceView(
         state=AdviceState.READY,
-        text=_unsimulated(calls, study) or _summary(scenario, study),
+        text="; ".join(
+            [
+                _unsimulated(calls, study) or _summary(scenario, study),
+                *(refusing[name] for name in sorted(barred, key=str)),
+            ]
+        ),
         at=None,
         calls=len(calls),
         span_s=seconds(calls[-1].arrived_ns),
@@ -181,6 +191,20 @@ def _view(calls: list[RecordedCall], scenario: Scenario, study: AdviceStudy) -> 
         lanes=tuple(_lane(name, wait) for name, wait in study.lanes.items() if wait.served or wait.rejected),
         advice=tuple(_row(one) for one in study.advice[:ROWS_MAX]),
     )
+
+
+def _refusing(calls: Sequence[RecordedCall]) -> dict[str | None, str]:
+    """Return the providers that refuse what they have, each with what is true of it: no limit there is to be raised."""
+    attempts = Counter(one.provider.partition(".")[0] for call in calls for one in call.attempts)
+    refused = Counter(
+        one.provider.partition(".")[0] for call in calls for one in call.attempts if one.outcome in REFUSED
+    )
+    return {
+        name: f"no limit of provider {name} is to be raised, which refused {n} of {attempts[name]} attempts: "
+        "declare its `limits` as its account has them, or take a second account, `fallback` or fewer agents"
+        for name, n in refused.items()
+        if n >= REFUSED_SHARE * attempts[name]
+    }
 
 
 def _waited_p95_ns(calls: Sequence[RecordedCall]) -> int:

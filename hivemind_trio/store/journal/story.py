@@ -10,6 +10,7 @@ import msgspec
 
 from hivemind_trio.scheduler import SessionFacts
 from hivemind_trio.store.journal.plan_report import PlanRow, plan_at
+from hivemind_trio.store.journal.refused import RefusedStory, refused_about
 from hivemind_trio.store.journal.rows import INT_MAX
 from hivemind_trio.store.journal.turns import TurnStory, WaitingTurn, place_of, turn_of
 
@@ -95,6 +96,8 @@ class CallStory:
     """Limit that it waited for last, or of its rejection."""
     session: SessionFacts | None = None
     """Its client's session when the call arrived; None: it is of none, or the journal is of an older version."""
+    refusals: RefusedStory | None = None
+    """Attempts of any call that its provider refused about its time; None: it refused none."""
     plan: tuple[PlanRow, ...] = ()
     """Plan of the account that it was sent with, as it was known when it ended; empty: no answer told of one."""
 
@@ -188,6 +191,14 @@ def _story(database: sqlite3.Connection, session: int, call: int) -> CallStory:
         total_ns=answer["at_ns"] - at_ns if answer else None,
         reason=answer.get("reason") or refusal.get("reason") or grant.get("reason") or "none",
         session=_session(arrived),
+        refusals=refused_about(
+            database,
+            key,
+            max(attempts, key=lambda one: one.waited_ns).provider if attempts else "",
+            grant.get("lane") or refusal.get("lane") or "",
+            at_ns,
+            answer.get("at_ns", INT_MAX),
+        ),
         plan=plan_at(
             database, session, grant.get("provider", ""), arrived.get("credential", ""), answer.get("at_ns", INT_MAX)
         ),
