@@ -7,6 +7,7 @@ Places come from our own lexemes; Lark's `propagate_positions` doubles the time 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -64,23 +65,42 @@ def grammar(*, strict: bool = False) -> Lark:
     """
     from lark import Lark
 
-    return Lark(
-        GRAMMAR,
-        parser="lalr",
-        lexer="basic",
-        strict=strict,
-        postlex=_KeepErrorTerminals(),
-        transformer=_builder(),
-        keep_all_tokens=True,
-        maybe_placeholders=False,
-    )
+    with _collisions_looked_for(strict):
+        return Lark(
+            GRAMMAR,
+            parser="lalr",
+            lexer="basic",
+            strict=strict,
+            postlex=_KeepErrorTerminals(),
+            transformer=_builder(),
+            keep_all_tokens=True,
+            maybe_placeholders=False,
+        )
 
 
 @cache
 def _lexer() -> BasicLexer:
     # Lark's own `lex` builds it anew for every text, and without a post-lexer would lack the error terminals.
-    lexer: BasicLexer = grammar()._build_lexer(dont_ignore=True)
+    with _collisions_looked_for(False):
+        lexer: BasicLexer = grammar()._build_lexer(dont_ignore=True)
     return lexer
+
+
+@contextmanager
+def _collisions_looked_for(wanted: bool) -> Iterator[None]:
+    """Let Lark look for colliding terminals only where that is wanted.
+
+    Lark looks for them wherever `interegular` is installed. That takes half a second of each start, for a grammar that
+    a test has checked.
+    """
+    from lark import lexer
+
+    installed = lexer.has_interegular
+    lexer.has_interegular = installed and wanted
+    try:
+        yield
+    finally:
+        lexer.has_interegular = installed
 
 
 def pieces(text: str) -> Iterator[tuple[str, str, int]]:

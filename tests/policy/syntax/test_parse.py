@@ -114,6 +114,17 @@ def test_the_grammar_is_accepted_by_a_strict_lark() -> None:
     assert grammar(strict=True).rules
 
 
+def test_a_start_does_not_pay_for_the_search_for_collisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("interegular", reason="Lark looks for terminals that collide with it")
+    searches: list[object] = []
+    monkeypatch.setattr("lark.lexer._check_regex_collisions", lambda *given: searches.append(given))
+
+    assert grammar.__wrapped__().rules
+    assert not searches
+    assert grammar.__wrapped__(strict=True).rules
+    assert searches
+
+
 def test_the_reserved_words_are_these() -> None:
     terminals = grammar().terminals
     words = {term.pattern.value for term in terminals if str(term.pattern.value).isalpha()}
