@@ -49,6 +49,16 @@ def test_help_imports_neither_the_parser_nor_a_server_and_shows_examples(command
     assert all(len(line) <= 120 for line in ended.stdout.splitlines())
 
 
+@pytest.mark.slow
+def test_a_check_without_simulated_tests_does_not_import_the_simulator() -> None:
+    script = HELP.format(args=["check", "policies/solo.hmp"]) + "print(*sys.modules, file=sys.stderr)"
+
+    imported = in_a_process(script).stderr.split()
+
+    assert "hivemind_trio.policy.testing.runner" in imported
+    assert "hivemind_trio.sim" not in imported
+
+
 def test_the_module_is_the_command() -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "hivemind_trio", "--version"], capture_output=True, text=True, timeout=60, check=True

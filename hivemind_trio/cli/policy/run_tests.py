@@ -24,12 +24,15 @@ def ran_tests(checked: Checked, which: str, *, coverage: bool) -> tuple[RanTest,
         coverage: Find out which rules they exercise.
     """
     from hivemind_trio.policy import Run, run_tests
-    from hivemind_trio.policy_tests import rehearse
 
     if checked.program is None or which == "none":
         return ()
     ran = {id(one.test): one for one in run_tests(checked, coverage=coverage, clock=time.process_time)}
     simulated = [test for test in checked.tests if isinstance(test.asks, Run)] if which == "all" else []
+    if not simulated:
+        return tuple(ran.values())
+    from hivemind_trio.policy_tests import rehearse  # half of a start, which other policies do without
+
     with ProgressLine() as line:
         for number, test in enumerate(simulated, 1):
             what = f"{checked.sources[0].name}: simulated test {number} of {len(simulated)}"
