@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import marshal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -65,3 +67,29 @@ def test_the_module_is_the_command() -> None:
     )
 
     assert ended.stdout.startswith("hivemind-trio, version ")
+
+
+COMPILED = """
+import builtins, sys
+at = []
+original = builtins.compile
+def compile(source, filename, *rest, **more):
+    at.append(str(filename))
+    return original(source, filename, *rest, **more)
+builtins.compile = compile
+import hivemind_trio.model
+print(sum("attrs generated methods hivemind_trio.model." in one for one in at), file=sys.stderr)
+"""
+
+
+@pytest.mark.slow
+def test_in_a_test_run_processes_find_what_attrs_has_compiled(tmp_path: Path) -> None:
+    kept = "from pathlib import Path; from tests.support.kept_code import keep\n"
+    kept += f"print(keep(Path({str(tmp_path)!r}), 'hivemind_trio.model'), file=sys.stderr)"
+    assert int(in_a_process(kept).stderr.split()[0]) > 10
+    file = str(tmp_path / "hivemind_kept_code.py")
+    look = f"exec(open({file!r}).read(), {{'__file__': {file!r}}})\n"
+
+    assert in_a_process(look + COMPILED).stderr.split()[0] == "0"
+    (tmp_path / "hivemind_kept_code.bin").write_bytes(marshal.dumps({}))
+    assert int(in_a_process(look + COMPILED).stderr.split()[0]) > 10  # what is not kept is compiled
