@@ -37,6 +37,7 @@ from hivemind_trio.scheduler import (
     Reject,
     ResponseStarted,
     Scheduler,
+    StreamsReceived,
     TimePassed,
 )
 from hivemind_trio.sim import CLIENTS, ClientBehaviour, ClientReply
@@ -51,6 +52,8 @@ FIXED: Final = 8
 PING_NS: Final = 15 * SECOND_NS
 HEADED_NS: Final = 5 * SECOND_NS
 """As in `proxy/hold.py`."""
+REPORT_NS: Final = SECOND_NS // 2
+"""Time between two reports of what streams have received, as in the proxy."""
 EVENT_TOKENS: Final = 10
 """Tokens of one event of a stream."""
 EVENTS_MAX: Final = 400_000
@@ -818,6 +821,8 @@ class Ours:
     talks: dict[CallId, _Talk] = attrs.field(init=False, factory=dict)
     _ids: int = attrs.field(init=False, default=0)
     _alarm_ns: int | None = attrs.field(init=False, default=None)
+    _streaming: dict[CallId, int] = attrs.field(init=False, factory=dict)
+    """Tokens that each stream has received, as reported."""
 
     def __attrs_post_init__(self) -> None:
         self.scheduler = Scheduler(self.world.program, self.world.drawing.seed)
@@ -974,7 +979,28 @@ class Ours:
 
     def _contented(self, call_id: CallId) -> None:
         self._hush(self.talks[call_id])
+        if not self._streaming:
+            self.world.loop.at(self.world.loop.now_ns + REPORT_NS, self._report)
+        self._streaming[call_id] = 0
         self._post(ResponseStarted(call_id, (), True))
+
+    def _report(self) -> None:
+        """Tell the scheduler what streams have received."""
+        world, received = self.world, {}
+        world.provider.advance(world.loop.now_ns)
+        for call_id, before in list(self._streaming.items()):
+            attempt = self.talks[call_id].attempt if call_id in self.talks else None
+            if attempt is None or attempt.exchange is None or attempt.content_ns is None:
+                del self._streaming[call_id]
+                continue
+            out = world.provider.generated(attempt.exchange)
+            if out > before:
+                received[call_id] = out - before
+                self._streaming[call_id] = out
+        if self._streaming:
+            world.loop.at(world.loop.now_ns + REPORT_NS, self._report)
+        if received:
+            self._post(StreamsReceived(received))
 
     def _over(self, call_id: CallId, end: End) -> None:
         world, talk = self.world, self.talks[call_id]

@@ -59,6 +59,7 @@ from .protocol.events import PrioritySet as PrioritySet
 from .protocol.events import Reject as Reject
 from .protocol.events import ResponseStarted as ResponseStarted
 from .protocol.events import SharesSet as SharesSet
+from .protocol.events import StreamsReceived as StreamsReceived
 from .protocol.events import TimePassed as TimePassed
 from .protocol.events import Unretried as Unretried
 from .protocol.ledger import Correction as Correction

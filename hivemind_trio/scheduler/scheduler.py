@@ -36,7 +36,7 @@ from hivemind_trio.scheduler.budgets.budgets import NO_CLAIM
 from hivemind_trio.scheduler.calls.waiting_call import WaitingCall
 from hivemind_trio.scheduler.decisions.admission import admit
 from hivemind_trio.scheduler.decisions.dispatch import dispatch, expire
-from hivemind_trio.scheduler.decisions.feedback import accepted, adapted, give_up, learn, read_plan
+from hivemind_trio.scheduler.decisions.feedback import accepted, adapted, give_up, learn, read_plan, receive
 from hivemind_trio.scheduler.decisions.grant import Waiting, waiting
 from hivemind_trio.scheduler.decisions.occupancy import accounts, occupancy
 from hivemind_trio.scheduler.decisions.policy_decision import ask_rules_anew, decide
@@ -76,6 +76,7 @@ from hivemind_trio.scheduler.protocol.events import (
     PrioritySet,
     ResponseStarted,
     SharesSet,
+    StreamsReceived,
     TimePassed,
 )
 from hivemind_trio.scheduler.protocol.ledger import CreditDrawn, LedgerOpened, LedgerWritable, SpendingSet
@@ -150,6 +151,8 @@ class Scheduler:
                 self._on_cancelled(call_id, now_ns, commands)
             case ResponseStarted():
                 self._on_answer(event, now_ns, commands)
+            case StreamsReceived(received=received):
+                self._on_received(received, now_ns, commands)
             case AttemptEnded(call_id=call_id, ended=ended):
                 self._on_ended(call_id, ended, now_ns, commands)
             case PolicyLoaded(program=program):
@@ -181,10 +184,8 @@ class Scheduler:
                 commands += self.state.set_spending(account, spent)
             case LedgerOpened() | CreditDrawn() | LedgerWritable():
                 self._on_ledger(event, now_ns, commands)
-            case BeliefsRestored(beliefs=beliefs, ages_ns=ages_ns, sessions=sessions):
-                self._advance(now_ns, commands)
-                self.state.restore(beliefs, ages_ns)
-                self.state.sessions.restore(sessions)
+            case BeliefsRestored():
+                self._on_beliefs(event, now_ns, commands)
             case _:
                 assert_never(event)
         books = self.state
@@ -334,6 +335,16 @@ class Scheduler:
             pools |= books.wake_early(prefixes.on_read(flight.call.prefix, now_ns))
             books.wake()
         dispatch(self.state, pools.values(), None, commands)
+
+    def _on_beliefs(self, event: BeliefsRestored, now_ns: int, commands: list[Command]) -> None:
+        self._advance(now_ns, commands)
+        self.state.restore(event.beliefs, event.ages_ns)
+        self.state.sessions.restore(event.sessions)
+
+    def _on_received(self, received: dict[CallId, int], now_ns: int, commands: list[Command]) -> None:
+        self._advance(now_ns, commands)
+        changed = receive(self.state, received, commands)
+        dispatch(self.state, changed, None, commands)
 
     def _on_ended(self, call_id: CallId, ended: AttemptResult, now_ns: int, commands: list[Command]) -> None:
         books = self.state

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import attrs
 
 from hivemind_trio.model import Outcome, PlanReading
 from hivemind_trio.scheduler.calls.running_call import RunningCall
 from hivemind_trio.scheduler.health.aimd import REFUSING
 from hivemind_trio.scheduler.protocol.attempt_result import HEALTHY, TOO_OFTEN, AttemptResult
+from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.scheduler.protocol.events import Command, LimitChanged
 from hivemind_trio.scheduler.protocol.plan import PlanChanged
 from hivemind_trio.scheduler.queueing.provider import ProviderQueue
@@ -108,6 +111,25 @@ def accepted(books: SchedulerState, flight: RunningCall, commands: list[Command]
     if health.breaker.circuit is circuit:
         return woken
     return woken | move_to_fallback(books, calls_to_move(books, pool), commands)
+
+
+def receive(books: SchedulerState, received: Mapping[CallId, int], commands: list[Command]) -> list[ProviderQueue]:
+    """Take note of what streams have received. Return the providers whose limit has changed."""
+    told: dict[str, dict[CallId, int]] = {}
+    for call_id, amount in received.items():
+        if (flight := books.inflight.get(call_id)) is not None:
+            told.setdefault(flight.place.pool.name, {})[call_id] = amount
+    changed = []
+    for name, amounts in told.items():
+        pool = books.pools[name]
+        limit = pool.health.limit
+        if not pool.health.on_received(amounts, books.now_ns, inflight=pool.slots.held):
+            continue
+        pool.apply()
+        if pool.health.limit != limit:
+            commands.append(adapted(pool, Outcome.SUCCEEDED))
+            changed.append(pool)
+    return changed
 
 
 def give_up(books: SchedulerState, pool: ProviderQueue, commands: list[Command]) -> dict[str, ProviderQueue]:

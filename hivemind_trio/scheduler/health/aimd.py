@@ -2,6 +2,8 @@
 
 Until the first cut the limit doubles, as in TCP's slow start, but each step is measured: a limit that does not raise
 output tokens per second is taken back (a hill climb, after Netflix's concurrency-limits and BBR's bandwidth probing).
+While streams run, their speeds tell sooner whether fewer at once are served more in all (`stream_speed.py`): then the
+limit goes there, and where nothing varies their number, fewer are probed for a few seconds.
 From the first cut on it is AIMD (Chiu and Jain, 1989) with a memory of where it was cut (after CUBIC: Ha, Rhee and Xu,
 2008): fast up to near there, slowly beyond.
 
@@ -17,6 +19,7 @@ refused. In a storm fewer at once are refused as well, so there the bound stands
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import comb, sqrt
 from typing import Final, final
 
@@ -28,6 +31,7 @@ from hivemind_trio.scheduler.protocol.call import CallId
 from hivemind_trio.scheduler.protocol.snapshot import AimdSnapshot
 
 from .early_growth import EarlyGrowth
+from .fewer_probe import FewerProbe, LimitMove, LimitStep
 from .load_curve import LoadCurve
 from .throughput_search import STEP_FAR_DOWN, ThroughputSearch
 
@@ -78,6 +82,9 @@ A_CAP: Final = 0.5
 
 DOUBT_NS: Final = SECOND_NS
 """Time for which the number that remains after an overload is kept, until it is known whether fewer help."""
+FEWER_STAY_NS: Final = 60 * SECOND_NS
+FEWER_STAY_MAX_NS: Final = 960 * SECOND_NS
+"""Time for which the limit stays where streams have told that fewer are served more; doubled each time."""
 CAP_NS: Final = 10 * SECOND_NS
 CAP_MAX_NS: Final = 60 * SECOND_NS
 """Time for which a cap is believed; doubled when the number is the same again."""
@@ -147,6 +154,9 @@ class Aimd:
     _before: float | None = attrs.field(default=None, init=False)
     """Limit to return to if fewer at once, which are being tried, do not finish as much; None: none are tried so."""
 
+    _fewer: FewerProbe = attrs.field(factory=FewerProbe, init=False)
+    _fewer_stay_ns: int = attrs.field(default=FEWER_STAY_NS, init=False)
+
     def __attrs_post_init__(self) -> None:
         self._limit = float(self.settings.start)
 
@@ -213,9 +223,11 @@ class Aimd:
         if tried is None or tried.refused is not None:
             return False
         before, tried.refused = self.limit, False
+        self._fewer.speeds.begun(call_id, self._curve.advance(inflight, now_ns), now_ns)
         self._expire(now_ns)
         self._disprove(tried.level, now_ns)
-        if self._doubling and not self._search.is_down and not (self._early.falls and self._search.best is not None):
+        is_compared = self._search.is_down or self._fewer.is_probing
+        if self._doubling and not is_compared and not (self._early.falls and self._search.best is not None):
             self._grow_early(tried, now_ns, limit_is_binding or inflight >= BINDING * self.limit)
         return self._has_moved(before, now_ns)
 
@@ -239,7 +251,11 @@ class Aimd:
             tokens: Output.
         """
         before = self.limit
+        self._fewer.speeds.ended(call_id)
         self._expire(now_ns)
+        if self._fewer.is_silent(now_ns) or (self._fewer.is_probing and outcome in SEVERITY):
+            # What is cut is the limit from before the probe.
+            self._set(self._forget_trial(now_ns) or self._limit, now_ns)
         area = self._curve.advance(inflight, now_ns)
         tried = self._tries.get(call_id)
         has_begun = tried is not None and tried.refused is False
@@ -267,11 +283,35 @@ class Aimd:
             self._abandoned(granted_ns, now_ns, inflight)
         return self._has_moved(before, now_ns)
 
+    def on_received(self, received: Mapping[CallId, int], now_ns: int, *, inflight: int) -> bool:
+        """Learn from what streams have received since the last report. Return True if the limit has changed.
+
+        Args:
+            received: Bytes of each call that received any.
+            inflight: Attempts in flight.
+        """
+        level = self._fewer.speeds.add(received, self._curve.advance(inflight, now_ns), now_ns)
+        cap = self._cap
+        in_doubt = cap is not None and self._kept is not None and not cap.believed_ns and now_ns < cap.until_ns
+        if level is None or in_doubt or self._limit < self._resume_to:
+            return False
+        before, is_linear = self.limit, self._search.is_linear or self._early.is_linear  # then fewer would be less
+        move = self._fewer.on_report(
+            level,
+            now_ns,
+            limit=before,
+            low=self.settings.low,
+            may_probe=not is_linear and not self._search.is_down and self._before is None,
+        )
+        if move is not None:
+            self._move(move, now_ns)
+        return self._has_moved(before, now_ns)
+
     def restart(self, limit: int, now_ns: int) -> None:
         """Go on after an outage with half of the limit from before it, and grow back by one for each success."""
         if self._search.is_down and self._search.best is not None:
             limit = max(limit, self._search.best, int(self._before or 0))  # fewer were a comparison
-        self._before = None
+        self._forget_trial(now_ns)
         self._search.reset(now_ns)
         self._resume_to = float(limit)
         self._tries.clear()
@@ -327,7 +367,8 @@ class Aimd:
 
     def _believe(self, cap: _Cap, now_ns: int) -> None:
         self._uncut, self._cut_ns = self._lasting(now_ns), now_ns
-        self._doubling, self._resume_to, self._before = False, 0.0, None
+        self._doubling, self._resume_to = False, 0.0
+        self._forget_trial(now_ns)
         self._set(min(self._limit, float(cap.number)), now_ns)
 
     def _expire(self, now_ns: int) -> None:
@@ -386,7 +427,8 @@ class Aimd:
 
     def _cut(self, outcome: Outcome, share: float, now_ns: int) -> None:
         self._uncut = self._lasting(now_ns)
-        self._cut_ns, self._before = now_ns, None
+        self._cut_ns = now_ns
+        self._forget_trial(now_ns)
         self._set(self._limit * (1 - self.settings.decrease * SEVERITY[outcome] * share), now_ns)
 
     def _share(self, level: float, below: float, now_ns: int, *, latest: bool = True) -> tuple[int, int]:
@@ -414,7 +456,8 @@ class Aimd:
             return
         self._too_many, self._doubling, self._resume_to = inflight, False, 0.0
         self._search.grew(granted_ns, now_ns, helped=False, is_linear=False)
-        self._uncut, self._cut_ns, self._before = max(self._limit, self._before or 0.0), now_ns, None
+        self._uncut, self._cut_ns = max(self._limit, self._before or 0.0), now_ns
+        self._forget_trial(now_ns)
         self._set(min(self._limit, inflight) * (1 - self.settings.decrease), now_ns)
 
     def _lasting(self, now_ns: int) -> float:
@@ -433,7 +476,9 @@ class Aimd:
     ) -> None:
         self._end_storm(now_ns)
         self._resume(now_ns)
-        if limit_is_binding:
+        if self._fewer.is_probing:
+            self._search.rests()
+        elif limit_is_binding:
             self._measure(granted_ns, now_ns, tokens)
             self._grow(now_ns)
         else:
@@ -485,7 +530,7 @@ class Aimd:
 
     def _end_trial(self, now_ns: int) -> None:
         """End a comparison with fewer at once whose load has gone: what is known is of a time that has passed."""
-        before, self._before = self._before, None
+        before = self._forget_trial(now_ns)
         self._search.reset(now_ns)
         self._search.best_cohort = None
         self._set(before or 0.0, now_ns)
@@ -504,7 +549,7 @@ class Aimd:
         """
         search, cap = self._search, self._cap
         in_doubt = self._kept is not None and cap is not None and not cap.believed_ns
-        if search.is_down or now_ns < search.fewer_ns or in_doubt:
+        if search.is_down or now_ns < search.fewer_ns or in_doubt or self._fewer.is_probing:
             return
         fewer = self._curve.better(level, now_ns)
         if fewer is not None:
@@ -518,6 +563,30 @@ class Aimd:
         if cap is not None and not cap.believed_ns:
             self._cap = None  # it is not what is tested now
         self._set(float(limit), now_ns)
+
+    def _move(self, move: LimitMove, now_ns: int) -> None:
+        match move.step:
+            case LimitStep.PROBE:
+                self._before = max(self._limit, self._before or 0.0)
+                self._set(float(move.limit), now_ns)
+            case LimitStep.BACK:
+                self._set(self._forget_trial(now_ns) or self._limit, now_ns)
+            case LimitStep.STAY:
+                self._forget_trial(now_ns)
+                self._early.is_over, self._resume_to = True, 0.0
+                if now_ns >= self._search.stays_until_ns:
+                    self._search.fewer_are_more(now_ns, self._fewer_stay_ns)
+                    self._fewer_stay_ns = min(2 * self._fewer_stay_ns, FEWER_STAY_MAX_NS)
+                else:
+                    self._search.fewer_are_more(now_ns, 0)
+                self._set(float(move.limit), now_ns)
+
+    def _forget_trial(self, now_ns: int) -> float | None:
+        """End a trial or a probe of fewer. Return the limit from before it; None: there is none."""
+        if self._fewer.is_probing:
+            self._fewer.stop(now_ns)
+        before, self._before = self._before, None
+        return before
 
     def _grow_early(self, tried: _Try, now_ns: int, limit_is_binding: bool) -> None:
         """Double at first content, and go back where that came late."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 from typing import Final, final
 
@@ -199,6 +200,21 @@ class ProviderHealth:
                 self._closed(now_ns)
             if probe:
                 self._probe, news = None, True
+        news |= self._aimd is not None and self._aimd.limit != self.limit  # a grant may have changed it
+        if news:
+            self._look()
+        return news
+
+    def on_received(self, received: Mapping[CallId, int], now_ns: int, *, inflight: int) -> bool:
+        """Learn from what streams have received. Return True if there may be other slots now.
+
+        Args:
+            received: Bytes of each call that received any.
+            inflight: Attempts in flight now.
+        """
+        if self._together is not None or self._aimd is None:
+            return False  # of the streams of other nodes nothing is known
+        news = self._aimd.on_received(received, now_ns, inflight=inflight)
         if news:
             self._look()
         return news

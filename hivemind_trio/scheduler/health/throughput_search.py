@@ -176,6 +176,8 @@ class ThroughputSearch:
     """Share of the best limit by which it is raised next; halved each time that more did not help."""
     _is_guess: bool = attrs.field(default=False, init=False)
     """That more did not help was told by first content alone (`early_growth.py`)."""
+    _is_told: bool = attrs.field(default=False, init=False)
+    """Streams have told which of fewer at once is best."""
     is_linear: bool = attrs.field(default=False, init=False)
     """Throughput grew with the limit up to the best one: fewer would be less."""
     fewer_ns: int = attrs.field(default=0, init=False)
@@ -214,6 +216,13 @@ class ThroughputSearch:
         if not helped:
             self._more = LEAST_MORE
             self.stays_until_ns = now_ns + max(STAY_NS, STAY_SHARE * (now_ns - began_ns))
+
+    def fewer_are_more(self, now_ns: int, stay_ns: int) -> None:
+        """Note that streams are served more where there are fewer: they go to that limit, and stay for so long."""
+        self.is_down, self.is_linear, self._is_guess, self._is_told = False, False, False, True
+        self._more = LEAST_MORE
+        self.stays_until_ns = max(self.stays_until_ns, now_ns + stay_ns)
+        self.moved(now_ns)
 
     def compare_fewer(self, level: int, answers: Iterable[tuple[int, int]], now_ns: int) -> None:
         """Compare fewer at once, from now on, with as many as there were, whether or not the limit was the constraint.
@@ -301,7 +310,9 @@ class ThroughputSearch:
         cohort.teach(self._usual)
         if best is None:
             self.best_cohort = cohort
-            return self._higher(cohort) if now_ns >= self.stays_until_ns else self._lower(cohort)
+            if now_ns < self.stays_until_ns:
+                return None if self._is_told else self._lower(cohort)
+            return self._higher(cohort)
         if cohort.limit == best.limit:
             self.best_cohort, self.is_down = cohort, False
             if abs(gain) <= SURE_EARLY * error + log(CHANGED):

@@ -69,6 +69,15 @@ class ResponseStarted:
 
 @final
 @attrs.frozen
+class StreamsReceived:
+    """Streams have received bytes since the last such event; about one a second while any does."""
+
+    received: dict[CallId, int]
+    """Bytes of each call that received any. Calls that are not in flight are ignored."""
+
+
+@final
+@attrs.frozen
 class AttemptEnded:
     """The upstream exchange is over and its permit can be given to someone else.
 
@@ -165,6 +174,7 @@ Event: TypeAlias = (
     CallArrived
     | CallCancelled
     | ResponseStarted
+    | StreamsReceived
     | AttemptEnded
     | PolicyLoaded
     | Draining
@@ -283,7 +293,7 @@ class LimitChanged:
     """Slots, from now on."""
     circuit: Circuit
     because: Outcome | None
-    """Outcome that caused the change; None: time, or a new policy."""
+    """Outcome that caused the change, `SUCCEEDED` also for what streams receive; None: time, or a new policy."""
 
 
 Command: TypeAlias = (

@@ -101,6 +101,12 @@ class SimulatedAttempt:
         self.over = partial(self.road.back, self.over)
         self.road.there(self._arrive)
 
+    def generated(self) -> int:
+        """Return the tokens of a stream that have come by now."""
+        if self._accepted is None or not self.ask.stream:
+            return 0
+        return self._accepted.service.tokens_by(self.agenda.now_ns - self._first_ns)
+
     def drop(self) -> None:
         """Break the connection: its side has ended. Nothing is told of it any more."""
         self._dropped, self.headed = True, None

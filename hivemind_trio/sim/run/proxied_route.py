@@ -41,6 +41,7 @@ from hivemind_trio.scheduler import (
     Scheduler,
     Snapshot,
     Spend,
+    StreamsReceived,
     TimePassed,
 )
 from hivemind_trio.sim.agents.client import ClientReply
@@ -63,6 +64,9 @@ IN_TIME: Final = 0.9
 """Share of the client's timeout after which it is rejected."""
 
 RETRY_AFTER_MAX_NS: Final = 60 * SECOND_NS
+
+REPORT_NS: Final = SECOND_NS // 2
+"""Time between two reports of what streams have received."""
 
 
 def _own_error(reason: Reason, retry_after_ns: int | None = None) -> ClientReply:
@@ -182,6 +186,8 @@ class Proxied:
     audit: Audit | None = attrs.field(init=False, default=None)
     _talks: dict[CallId, _Talk] = attrs.field(init=False, factory=dict)
     _ids: int = attrs.field(init=False, default=0)
+    _streaming: dict[CallId, int] = attrs.field(init=False, factory=dict)
+    """Tokens of each stream that were reported."""
     _alarm_ns: int | None = attrs.field(init=False, default=None)
     """The earliest time at which the scheduler's clock is looked at, as far as that is in the agenda."""
     circuits: dict[str, Circuit] = attrs.field(init=False, factory=dict)
@@ -310,8 +316,29 @@ class Proxied:
         readings = wire_format.told(api, provider.readings(now_ns), now_ns) if provider.tells else ()
         tells_plan = provider.has_plans and provider.tells and wire_format.tells_plan(api)
         plan = provider.plan(talk.asking.turn.ask, now_ns) if tells_plan else None
+        if good and talk.asking.request.stream and self.program.pools[talk.treatment.provider or ""].aimd is not None:
+            if not self._streaming:
+                self.agenda.at(now_ns + REPORT_NS, self._report)
+            self._streaming[call_id] = 0
         if readings or plan is not None or good:
             self.post(ResponseStarted(call_id, readings, good, plan))
+
+    def _report(self) -> None:
+        """Tell the scheduler what streams have received."""
+        received = {}
+        for call_id, before in list(self._streaming.items()):
+            talk = self._talks.get(call_id)
+            if talk is None or talk.attempt is None:
+                del self._streaming[call_id]
+                continue
+            generated = talk.attempt.generated()
+            if generated > before:
+                received[call_id] = generated - before
+                self._streaming[call_id] = generated
+        if self._streaming and not self.down:
+            self.agenda.at(self.agenda.now_ns + REPORT_NS, self._report)
+        if received:
+            self.post(StreamsReceived(received))
 
     def _provider(self, talk: _Talk) -> Provider:
         """Return the provider of its attempt."""

@@ -20,7 +20,15 @@ import trio
 import trio.lowlevel
 
 from hivemind_trio.policy import BudgetWindow
-from hivemind_trio.scheduler import CallArrived, Command, Event, ResponseStarted, SessionFacts, TimePassed
+from hivemind_trio.scheduler import (
+    CallArrived,
+    Command,
+    Event,
+    ResponseStarted,
+    SessionFacts,
+    StreamsReceived,
+    TimePassed,
+)
 from hivemind_trio.store.journal.journal_file import JournalFile
 from hivemind_trio.store.journal.recorded_events import PolicyFiles, Recorded
 from hivemind_trio.store.journal.rows import Answered, Began, Entry, InSession, Over, Price, Scribe, no_price
@@ -149,7 +157,7 @@ class Journal:
         """
         if session is not None and isinstance(event, CallArrived):
             self._note((now_ns, self._wall_ns(), InSession(event, session), tuple(commands)))
-        elif commands or not isinstance(event, TimePassed | ResponseStarted):
+        elif commands or not isinstance(event, TimePassed | ResponseStarted | StreamsReceived):
             self._note((now_ns, self._wall_ns(), event, tuple(commands)))
 
     def record_event(

@@ -51,6 +51,7 @@ from hivemind_trio.scheduler import (
     ResponseStarted,
     Scheduler,
     Snapshot,
+    StreamsReceived,
     TimePassed,
 )
 from tests.scheduler.models.everything import MINUTE_NS, bad, calls, ends, programs, readings
@@ -177,6 +178,16 @@ class InvariantsMachine(RuleBasedStateMachine):
         call_id = self.some("running", pick)
         self.observer.answered(call_id, tuple(told), self.post(ResponseStarted(call_id, tuple(told))))
         self.check()
+
+    @precondition(lambda self: self.observer.of("running"))
+    @rule(speeds=st.lists(st.integers(0, 10_000), min_size=1, max_size=5), times=st.integers(1, 30))
+    def streams_receive(self, speeds: list[int], times: int) -> None:
+        for _ in range(times):
+            self.now_ns += SECOND_NS // 2
+            running = [*self.observer.of("running"), CallId(10**6)]
+            received = {call_id: speeds[number % len(speeds)] for number, call_id in enumerate(running)}
+            self.observer.received(self.post(StreamsReceived(received)))
+            self.check()
 
     @precondition(lambda self: self.observer.of("waiting"))
     @rule(pick=st.integers(0, 9))

@@ -203,6 +203,16 @@ class Observer:
                 case Finish():
                     raise AssertionError("nothing but the end of an attempt settles a call")
 
+    def received(self, commands: Iterable[Command]) -> None:
+        """Streams have told their speeds: that may change the limit of their provider, and nothing else of it."""
+        for command in commands:
+            if isinstance(command, LimitChanged) and command.because is not None:
+                assert command.because is Outcome.SUCCEEDED
+                assert command.circuit is self.at[command.provider].circuit
+                self.told(command)
+            else:
+                self.heard([command])
+
     def told(self, adapted: LimitChanged) -> None:
         watched = self.at[adapted.provider]
         watched.limit, watched.circuit = adapted.limit, adapted.circuit
