@@ -98,6 +98,7 @@ async def fetch(
     outbox: Outbox,
     heard: HeadListener,
     may_send: Callable[[], bool] | None = None,
+    received: Callable[[int], None] | None = None,
 ) -> AttemptResult:
     """Send the request and put the answer into the outbox, piece by piece.
 
@@ -108,6 +109,7 @@ async def fetch(
         heard: Told at once what the head of the answer says of quotas and the plan, and whether it is a good one; again
             when a stream has its first content event, or a plain answer cannot be an error any more.
         may_send: Asked right before the request is written; None: it may be sent.
+        received: Told the bytes of each piece of a stream; None: nobody wants to know.
     """
     watch = Stopwatch()
     status = 0
@@ -142,13 +144,7 @@ async def fetch(
                 heard((), True)
             if outbox.head is None:
                 outbox.begin(status, for_agent(response.headers))
-            async for piece in response:
-                watch.came()
-                if not outbox.put(piece):
-                    response.pause()
-                    await outbox.room()
-                    watch.resumed()
-            watch.came()
+            await _pass_on(response, outbox, watch, received)
         if status >= 400:
             outbox.end(response.trailers)
             return attrs.evolve(_of_error(status, outbox), committed=True)
@@ -162,6 +158,21 @@ async def fetch(
         return left(outbox)
     finally:
         outbox.close()
+
+
+async def _pass_on(
+    response: UpstreamResponse, outbox: Outbox, watch: Stopwatch, received: Callable[[int], None] | None
+) -> None:
+    """Put the rest of an answer into the outbox, as fast as the agent takes it."""
+    async for piece in response:
+        watch.came()
+        if received is not None:
+            received(len(piece))
+        if not outbox.put(piece):
+            response.pause()
+            await outbox.room()
+            watch.resumed()
+    watch.came()
 
 
 def _never_reached(

@@ -430,7 +430,8 @@ class Exchange:
     async def _attempt(self, ticket: Ticket, outgoing: UpstreamRequest, outbox: Outbox) -> AttemptResult:
         """Make one attempt; keep what it tells of the account, and all of it if it says until when that is used up."""
         of = self._account_model()
-        ended = await fetch(self.upstream, outgoing, outbox, ticket.heard, ticket.may_send)
+        received = ticket.received if self.asked.stream else None
+        ended = await fetch(self.upstream, outgoing, outbox, ticket.heard, ticket.may_send, received)
         if of is not None and (head := outbox.head or outbox.held) is not None:
             self.plan_refusals.note(of, head[1])
         if ended.outcome is Outcome.TERMINAL and ended.retry_after_ns and outbox.held is not None and of is not None:

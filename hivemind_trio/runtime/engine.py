@@ -57,6 +57,7 @@ from hivemind_trio.scheduler import (
     SharesSet,
     Snapshot,
     Spend,
+    StreamsReceived,
     TimePassed,
     Waiting,
 )
@@ -68,6 +69,9 @@ from .ticket import Ticket
 from .window_calendar import Calendar
 
 SECOND_NS: Final = 1_000_000_000
+
+REPORT_NS: Final = SECOND_NS // 2
+"""Time between two reports of what streams have received."""
 
 WOKEN_AT_ONCE: Final = 2
 """Calls that one event lets go on in the same turn of the loop; further ones follow two a turn, and others run between.
@@ -195,6 +199,10 @@ class Engine:
         """End of this node's shares, if nobody renews them."""
         self._lapses = 0
         """Times that they have ended: what was granted before is another node's."""
+        self._received: dict[CallId, int] = {}
+        """Bytes that each stream has received since the last report."""
+        self._reports_ns = 0
+        """When the next one is due."""
         self._sync()
 
     @property
@@ -516,6 +524,15 @@ class Engine:
     ) -> None:
         """Tell the scheduler of the head of an attempt's answer, of an error or of a good one."""
         self.post(ResponseStarted(ticket.id, readings, good, plan))
+
+    def received(self, ticket: Ticket, amount: int) -> None:
+        """Count bytes of a stream, and tell the scheduler about once a second."""
+        self._received[ticket.id] = self._received.get(ticket.id, 0) + amount
+        now_ns = self.now_ns()
+        if now_ns >= self._reports_ns:
+            self._reports_ns = now_ns + REPORT_NS
+            received, self._received = self._received, {}
+            self.post(StreamsReceived(received))
 
     def ended(self, ticket: Ticket, permit: Permit | None, ended: AttemptResult) -> None:
         """Tell the scheduler that an attempt is over."""

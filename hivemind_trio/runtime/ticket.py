@@ -60,6 +60,9 @@ class TicketOwner(Protocol):
     ) -> None:
         """Post the head of an attempt's answer."""
 
+    def received(self, ticket: Ticket, amount: int) -> None:
+        """Count bytes of the stream that an attempt receives."""
+
     def plan(self, call: Call, provider: str, model: str) -> PlanStanding:
         """Return the plan that a call counts against at a provider."""
         ...
@@ -198,6 +201,11 @@ class Ticket:
         """Pass on the head of the running attempt's answer, with the provider's quotas and the account's plan."""
         if self._state is _State.RUNNING:
             self._engine.heard(self, readings, good, plan)
+
+    def received(self, amount: int) -> None:
+        """Count bytes of the stream that the running attempt receives."""
+        if self._state is _State.RUNNING:
+            self._engine.received(self, amount)
 
     def may_send(self) -> bool:
         """Return True if the running attempt may be sent now. It may not once this node's share has ended."""
