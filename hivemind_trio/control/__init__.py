@@ -26,7 +26,7 @@ from .lease_client import LeaseNotGranted as LeaseNotGranted
 from .lease_client import PlaceInLine as PlaceInLine
 from .lease_client import WaitListener as WaitListener
 from .lease_client import held_lease as held_lease
-from .lease_route import lease_route as lease_route
+from .lease_route import leases_route as leases_route
 from .openapi import openapi_route as openapi_route
 from .routes import OPERATION_PATHS as OPERATION_PATHS
 from .routes import ControlAnswer as ControlAnswer

@@ -124,7 +124,7 @@ def _line(event: str, **fields: Any) -> bytes:
     return msgspec.json.encode({"event": event} | fields) + b"\n"
 
 
-def lease_route(house: LeaseHouse) -> ControlRoute:
+def leases_route(house: LeaseHouse) -> ControlRoute:
     """Return the route of lease sessions."""
 
     async def answer(request: ControlRequest) -> ControlAnswer:

@@ -26,7 +26,7 @@ from hivemind_trio.admin import (
     keep_advised,
     keep_calibrated,
 )
-from hivemind_trio.control import collecting, lease_route
+from hivemind_trio.control import collecting, leases_route
 from hivemind_trio.dashboard import Doors
 from hivemind_trio.host import DiskFiles
 from hivemind_trio.listen import ConnectionSource, bind, inherited
@@ -236,7 +236,7 @@ class Launch:
         async with self.operated(house, journal, keeper, jobs) as proxy:
             doors = Doors(
                 ask=asking(proxy),
-                leases=lease_route(proxy),
+                leases=leases_route(proxy),
                 collect=collecting(proxy, self.gauges(house, journal)),
                 server=lambda: house.engine.program.server,
                 is_ready=lambda: not house.engine.draining,

@@ -18,7 +18,7 @@ import msgspec
 import trio
 
 from hivemind_trio.admin import PolicyKeeper
-from hivemind_trio.control import lease_route
+from hivemind_trio.control import leases_route
 from hivemind_trio.dashboard import Doors
 from hivemind_trio.host.start_signals import StartSignals
 from hivemind_trio.listen import ConnectionSource
@@ -490,7 +490,7 @@ async def _doors(fleet: WorkerFleet, keeper: PolicyKeeper) -> AsyncIterator[Flee
     )
     doors = Doors(
         ask=answers.ask,
-        leases=lease_route(fleet.leases),
+        leases=leases_route(fleet.leases),
         collect=answers.metrics,
         server=lambda: fleet.program.server,
         is_ready=lambda: not fleet.draining and bool(fleet.ready()),
