@@ -1,200 +1,207 @@
 """The policy language: text in, compiled program out. Pure; the files come from a `Files` that it is handed."""
 
-from .checker import SecretState as SecretState
-from .checker import check as check
-from .checker import check_bases as check_bases
-from .checker import check_exposure as check_exposure
-from .checker import check_keys as check_keys
-from .checker import check_secrets as check_secrets
-from .comparison.change import Change as Change
-from .comparison.change import State as State
-from .comparison.change import Verb as Verb
-from .comparison.comparison import CallChange as CallChange
-from .comparison.comparison import DecisionChange as DecisionChange
-from .comparison.comparison import Diff as Diff
-from .comparison.comparison import call_changes as call_changes
-from .comparison.comparison import diff as diff
-from .comparison.comparison import setting_changes as setting_changes
-from .comparison.render import DIFF_FORMATS as DIFF_FORMATS
-from .comparison.render import diff_object as diff_object
-from .comparison.render import markdown_words as markdown_words
-from .comparison.render import render_diff as render_diff
-from .comparison.render import summary as summary
-from .compile.binder import RESERVED as RESERVED
-from .compile.checked import Checked as Checked
-from .compile.lowering import refuses_unknown as refuses_unknown
-from .diagnostics.collector import ProgressListener as ProgressListener
-from .diagnostics.collector import untold as untold
-from .diagnostics.diagnostic import Diagnostic as Diagnostic
-from .diagnostics.diagnostic import Fix as Fix
-from .diagnostics.diagnostic import Label as Label
-from .diagnostics.diagnostic import Severity as Severity
-from .diagnostics.pages.index import PAGES as PAGES
-from .diagnostics.pages.page import Page as Page
-from .diagnostics.pages.page import page_text as page_text
-from .diagnostics.render import FORMATS as FORMATS
-from .diagnostics.render import hidden_text as hidden_text
-from .diagnostics.render import render as render
-from .diagnostics.terminal import visible as visible
-from .diagnostics.terminal import width as width
-from .fixer import AppliedFix as AppliedFix
-from .fixer import EditedFiles as EditedFiles
-from .fixer import FixedPolicy as FixedPolicy
-from .fixer import amended as amended
-from .fixer import fix as fix
-from .fixer import fixable as fixable
-from .fixer import made_worse as made_worse
-from .inspect.effective_settings import NotDeclared as NotDeclared
-from .inspect.effective_settings import SettingOrigin as SettingOrigin
-from .inspect.effective_settings import settings as settings
-from .inspect.explain import Explanation as Explanation
-from .inspect.explain import RequestError as RequestError
-from .inspect.explain import Step as Step
-from .inspect.explain import explain as explain
-from .inspect.explain import given_fields as given_fields
-from .inspect.explain import parse_request as parse_request
-from .inspect.explain import reads_time as reads_time
-from .inspect.symbols import Occurrence as Occurrence
-from .inspect.symbols import Symbol as Symbol
-from .inspect.symbols import occurrence_at as occurrence_at
-from .inspect.symbols import occurrences as occurrences
-from .language.condition_typing import LATE as LATE
-from .language.condition_typing import AllOf as AllOf
-from .language.condition_typing import Condition as Condition
-from .language.condition_typing import Field as Field
-from .language.condition_typing import Kind as Kind
-from .language.condition_typing import Relation as Relation
-from .language.condition_typing import request_fields as request_fields
-from .language.model_price import ModelPrice as ModelPrice
-from .language.unit_text import clock as clock
-from .language.unit_text import duration as duration
-from .language.units import duration_ns as duration_ns
-from .language.values import is_loopback as is_loopback
-from .language.values import parse_address as parse_address
-from .language.values import store_url_problem as store_url_problem
-from .lint.sizes import counted_apart as counted_apart
-from .lint.sizes import sessions_apart as sessions_apart
-from .program.budgets import BudgetAllowance as BudgetAllowance
-from .program.budgets import BudgetSettings as BudgetSettings
-from .program.budgets import BudgetWindow as BudgetWindow
-from .program.budgets import Measure as Measure
-from .program.budgets import Per as Per
-from .program.budgets import Threshold as Threshold
-from .program.degraded_answer import DegradedSettings as DegradedSettings
-from .program.degraded_answer import FinishedAnswer as FinishedAnswer
-from .program.holds import EDGES_MAX as EDGES_MAX
-from .program.holds import at_moment as at_moment
-from .program.holds import seconds_to as seconds_to
-from .program.jobs import JobsSettings as JobsSettings
-from .program.plan_settings import PlanOverage as PlanOverage
-from .program.plan_settings import PlanPace as PlanPace
-from .program.plan_settings import PlanRelease as PlanRelease
-from .program.plan_settings import PlanReserve as PlanReserve
-from .program.plan_settings import PlanSettings as PlanSettings
-from .program.policy_tests import Arriving as Arriving
-from .program.policy_tests import Behaving as Behaving
-from .program.policy_tests import Expectation as Expectation
-from .program.policy_tests import Fault as Fault
-from .program.policy_tests import FaultOf as FaultOf
-from .program.policy_tests import PlanDeclared as PlanDeclared
-from .program.policy_tests import PolicyTest as PolicyTest
-from .program.policy_tests import Run as Run
-from .program.program import DEFAULT_LANE as DEFAULT_LANE
-from .program.program import NO_TEAM as NO_TEAM
-from .program.program import UNKNOWN_AGENT as UNKNOWN_AGENT
-from .program.program import AccountSettings as AccountSettings
-from .program.program import AccountSpread as AccountSpread
-from .program.program import AgentSettings as AgentSettings
-from .program.program import Clue as Clue
-from .program.program import LaneSettings as LaneSettings
-from .program.program import LimitGroupSettings as LimitGroupSettings
-from .program.program import Objective as Objective
-from .program.program import Program as Program
-from .program.program import ProviderSettings as ProviderSettings
-from .program.program import Resident as Resident
-from .program.program import Server as Server
-from .program.program import SlotShare as SlotShare
-from .program.program import Sticky as Sticky
-from .program.program import StoreSettings as StoreSettings
-from .program.program import Team as Team
-from .program.program import Timeouts as Timeouts
-from .program.program import TokenEstimate as TokenEstimate
-from .program.rate_limits import Dimension as Dimension
-from .program.rate_limits import RateLimitSettings as RateLimitSettings
-from .program.rate_limits import Window as Window
-from .program.renames import Renames as Renames
-from .program.resilience import BREAKER_MEMORY as BREAKER_MEMORY
-from .program.resilience import DEFAULT_RETRY as DEFAULT_RETRY
-from .program.resilience import AimdSettings as AimdSettings
-from .program.resilience import CircuitBreakerSettings as CircuitBreakerSettings
-from .program.resilience import Failure as Failure
-from .program.resilience import Jitter as Jitter
-from .program.resilience import Reaper as Reaper
-from .program.resilience import RetrySettings as RetrySettings
-from .program.resilience import WhileOpen as WhileOpen
-from .program.resources import ResourceSettings as ResourceSettings
-from .schema import DECLARATIONS as DECLARATIONS
-from .schema import DEFAULTED as DEFAULTED
-from .schema import FAILURES as FAILURES
-from .schema import TEST_STATEMENTS as TEST_STATEMENTS
-from .schema import Declaration as Declaration
-from .schema import Naming as Naming
-from .schema import Setting as Setting
-from .schema import Slot as Slot
-from .schema import Type as Type
-from .schema import links as links
-from .solver.call_space import CallSpace as CallSpace
-from .solver.satisfiability import GaveUp as GaveUp
-from .solver.satisfiability import Nothing as Nothing
-from .solver.satisfiability import Of as Of
-from .solver.satisfiability import Space as Space
-from .solver.satisfiability import Witness as Witness
-from .source.edits import Edit as Edit
-from .source.edits import applied as applied
-from .source.files import Files as Files
-from .source.files import MemoryFiles as MemoryFiles
-from .source.secret_scan import masked as masked
-from .source.source_text import Source as Source
-from .source.span import Span as Span
-from .source.string_literals import quote as quote
-from .syntax.ast import And as And
-from .syntax.ast import Block as Block
-from .syntax.ast import CallValue as CallValue
-from .syntax.ast import Clock as Clock
-from .syntax.ast import Compare as Compare
-from .syntax.ast import Contains as Contains
-from .syntax.ast import Expect as Expect
-from .syntax.ast import Expr as Expr
-from .syntax.ast import File as File
-from .syntax.ast import Item as Item
-from .syntax.ast import Let as Let
-from .syntax.ast import ListValue as ListValue
-from .syntax.ast import Name as Name
-from .syntax.ast import Not as Not
-from .syntax.ast import Or as Or
-from .syntax.ast import Quantity as Quantity
-from .syntax.ast import Statement as Statement
-from .syntax.ast import String as String
-from .syntax.ast import Value as Value
-from .syntax.formatter import FormatError as FormatError
-from .syntax.formatter import format_text as format_text
-from .syntax.includes import Closure as Closure
-from .syntax.includes import read_closure as read_closure
-from .syntax.let_bindings import names_in as names_in
-from .syntax.lexeme import Lexeme as Lexeme
-from .syntax.lexer import lexemes as lexemes
-from .syntax.lexer import significant as significant
-from .testing.block_typing import FAULTS as FAULTS
-from .testing.block_typing import LOAD as LOAD
-from .testing.block_typing import RUN_OPTIONS as RUN_OPTIONS
-from .testing.block_typing import outcome_fields as outcome_fields
-from .testing.outcomes import Decided as Decided
-from .testing.outcomes import leaves as leaves
-from .testing.outcomes import meets as meets
-from .testing.runner import RanTest as RanTest
-from .testing.runner import decided_by_rules as decided_by_rules
-from .testing.runner import given_text as given_text
-from .testing.runner import run_tests as run_tests
-from .testing.runner import unexercised as unexercised
-from .testing.runner import with_findings as with_findings
-from .testing.runner import with_tests as with_tests
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .checker import SecretState as SecretState
+    from .checker import check as check
+    from .checker import check_bases as check_bases
+    from .checker import check_exposure as check_exposure
+    from .checker import check_keys as check_keys
+    from .checker import check_secrets as check_secrets
+    from .comparison.change import Change as Change
+    from .comparison.change import State as State
+    from .comparison.change import Verb as Verb
+    from .comparison.comparison import CallChange as CallChange
+    from .comparison.comparison import DecisionChange as DecisionChange
+    from .comparison.comparison import Diff as Diff
+    from .comparison.comparison import call_changes as call_changes
+    from .comparison.comparison import diff as diff
+    from .comparison.comparison import setting_changes as setting_changes
+    from .comparison.render import DIFF_FORMATS as DIFF_FORMATS
+    from .comparison.render import diff_object as diff_object
+    from .comparison.render import markdown_words as markdown_words
+    from .comparison.render import render_diff as render_diff
+    from .comparison.render import summary as summary
+    from .compile.binder import RESERVED as RESERVED
+    from .compile.checked import Checked as Checked
+    from .compile.lowering import refuses_unknown as refuses_unknown
+    from .diagnostics.collector import ProgressListener as ProgressListener
+    from .diagnostics.collector import untold as untold
+    from .diagnostics.diagnostic import Diagnostic as Diagnostic
+    from .diagnostics.diagnostic import Fix as Fix
+    from .diagnostics.diagnostic import Label as Label
+    from .diagnostics.diagnostic import Severity as Severity
+    from .diagnostics.pages.index import PAGES as PAGES
+    from .diagnostics.pages.page import Page as Page
+    from .diagnostics.pages.page import page_text as page_text
+    from .diagnostics.render import FORMATS as FORMATS
+    from .diagnostics.render import hidden_text as hidden_text
+    from .diagnostics.render import render as render
+    from .diagnostics.terminal import visible as visible
+    from .diagnostics.terminal import width as width
+    from .fixer import AppliedFix as AppliedFix
+    from .fixer import EditedFiles as EditedFiles
+    from .fixer import FixedPolicy as FixedPolicy
+    from .fixer import amended as amended
+    from .fixer import fix as fix
+    from .fixer import fixable as fixable
+    from .fixer import made_worse as made_worse
+    from .inspect.effective_settings import NotDeclared as NotDeclared
+    from .inspect.effective_settings import SettingOrigin as SettingOrigin
+    from .inspect.effective_settings import settings as settings
+    from .inspect.explain import Explanation as Explanation
+    from .inspect.explain import RequestError as RequestError
+    from .inspect.explain import Step as Step
+    from .inspect.explain import explain as explain
+    from .inspect.explain import given_fields as given_fields
+    from .inspect.explain import parse_request as parse_request
+    from .inspect.explain import reads_time as reads_time
+    from .inspect.symbols import Occurrence as Occurrence
+    from .inspect.symbols import Symbol as Symbol
+    from .inspect.symbols import occurrence_at as occurrence_at
+    from .inspect.symbols import occurrences as occurrences
+    from .language.condition_typing import LATE as LATE
+    from .language.condition_typing import AllOf as AllOf
+    from .language.condition_typing import Condition as Condition
+    from .language.condition_typing import Field as Field
+    from .language.condition_typing import Kind as Kind
+    from .language.condition_typing import Relation as Relation
+    from .language.condition_typing import request_fields as request_fields
+    from .language.model_price import ModelPrice as ModelPrice
+    from .language.unit_text import clock as clock
+    from .language.unit_text import duration as duration
+    from .language.units import duration_ns as duration_ns
+    from .language.values import is_loopback as is_loopback
+    from .language.values import parse_address as parse_address
+    from .language.values import store_url_problem as store_url_problem
+    from .lint.sizes import counted_apart as counted_apart
+    from .lint.sizes import sessions_apart as sessions_apart
+    from .program.budgets import BudgetAllowance as BudgetAllowance
+    from .program.budgets import BudgetSettings as BudgetSettings
+    from .program.budgets import BudgetWindow as BudgetWindow
+    from .program.budgets import Measure as Measure
+    from .program.budgets import Per as Per
+    from .program.budgets import Threshold as Threshold
+    from .program.degraded_answer import DegradedSettings as DegradedSettings
+    from .program.degraded_answer import FinishedAnswer as FinishedAnswer
+    from .program.holds import EDGES_MAX as EDGES_MAX
+    from .program.holds import at_moment as at_moment
+    from .program.holds import seconds_to as seconds_to
+    from .program.jobs import JobsSettings as JobsSettings
+    from .program.plan_settings import PlanOverage as PlanOverage
+    from .program.plan_settings import PlanPace as PlanPace
+    from .program.plan_settings import PlanRelease as PlanRelease
+    from .program.plan_settings import PlanReserve as PlanReserve
+    from .program.plan_settings import PlanSettings as PlanSettings
+    from .program.policy_tests import Arriving as Arriving
+    from .program.policy_tests import Behaving as Behaving
+    from .program.policy_tests import Expectation as Expectation
+    from .program.policy_tests import Fault as Fault
+    from .program.policy_tests import FaultOf as FaultOf
+    from .program.policy_tests import PlanDeclared as PlanDeclared
+    from .program.policy_tests import PolicyTest as PolicyTest
+    from .program.policy_tests import Run as Run
+    from .program.program import DEFAULT_LANE as DEFAULT_LANE
+    from .program.program import NO_TEAM as NO_TEAM
+    from .program.program import UNKNOWN_AGENT as UNKNOWN_AGENT
+    from .program.program import AccountSettings as AccountSettings
+    from .program.program import AccountSpread as AccountSpread
+    from .program.program import AgentSettings as AgentSettings
+    from .program.program import Clue as Clue
+    from .program.program import LaneSettings as LaneSettings
+    from .program.program import LimitGroupSettings as LimitGroupSettings
+    from .program.program import Objective as Objective
+    from .program.program import Program as Program
+    from .program.program import ProviderSettings as ProviderSettings
+    from .program.program import Resident as Resident
+    from .program.program import Server as Server
+    from .program.program import SlotShare as SlotShare
+    from .program.program import Sticky as Sticky
+    from .program.program import StoreSettings as StoreSettings
+    from .program.program import Team as Team
+    from .program.program import Timeouts as Timeouts
+    from .program.program import TokenEstimate as TokenEstimate
+    from .program.rate_limits import Dimension as Dimension
+    from .program.rate_limits import RateLimitSettings as RateLimitSettings
+    from .program.rate_limits import Window as Window
+    from .program.renames import Renames as Renames
+    from .program.resilience import BREAKER_MEMORY as BREAKER_MEMORY
+    from .program.resilience import DEFAULT_RETRY as DEFAULT_RETRY
+    from .program.resilience import AimdSettings as AimdSettings
+    from .program.resilience import CircuitBreakerSettings as CircuitBreakerSettings
+    from .program.resilience import Failure as Failure
+    from .program.resilience import Jitter as Jitter
+    from .program.resilience import Reaper as Reaper
+    from .program.resilience import RetrySettings as RetrySettings
+    from .program.resilience import WhileOpen as WhileOpen
+    from .program.resources import ResourceSettings as ResourceSettings
+    from .schema import DECLARATIONS as DECLARATIONS
+    from .schema import DEFAULTED as DEFAULTED
+    from .schema import FAILURES as FAILURES
+    from .schema import TEST_STATEMENTS as TEST_STATEMENTS
+    from .schema import Declaration as Declaration
+    from .schema import Naming as Naming
+    from .schema import Setting as Setting
+    from .schema import Slot as Slot
+    from .schema import Type as Type
+    from .schema import links as links
+    from .solver.call_space import CallSpace as CallSpace
+    from .solver.satisfiability import GaveUp as GaveUp
+    from .solver.satisfiability import Nothing as Nothing
+    from .solver.satisfiability import Of as Of
+    from .solver.satisfiability import Space as Space
+    from .solver.satisfiability import Witness as Witness
+    from .source.edits import Edit as Edit
+    from .source.edits import applied as applied
+    from .source.files import Files as Files
+    from .source.files import MemoryFiles as MemoryFiles
+    from .source.secret_scan import masked as masked
+    from .source.source_text import Source as Source
+    from .source.span import Span as Span
+    from .source.string_literals import quote as quote
+    from .syntax.ast import And as And
+    from .syntax.ast import Block as Block
+    from .syntax.ast import CallValue as CallValue
+    from .syntax.ast import Clock as Clock
+    from .syntax.ast import Compare as Compare
+    from .syntax.ast import Contains as Contains
+    from .syntax.ast import Expect as Expect
+    from .syntax.ast import Expr as Expr
+    from .syntax.ast import File as File
+    from .syntax.ast import Item as Item
+    from .syntax.ast import Let as Let
+    from .syntax.ast import ListValue as ListValue
+    from .syntax.ast import Name as Name
+    from .syntax.ast import Not as Not
+    from .syntax.ast import Or as Or
+    from .syntax.ast import Quantity as Quantity
+    from .syntax.ast import Statement as Statement
+    from .syntax.ast import String as String
+    from .syntax.ast import Value as Value
+    from .syntax.formatter import FormatError as FormatError
+    from .syntax.formatter import format_text as format_text
+    from .syntax.includes import Closure as Closure
+    from .syntax.includes import read_closure as read_closure
+    from .syntax.let_bindings import names_in as names_in
+    from .syntax.lexeme import Lexeme as Lexeme
+    from .syntax.lexer import lexemes as lexemes
+    from .syntax.lexer import significant as significant
+    from .testing.block_typing import FAULTS as FAULTS
+    from .testing.block_typing import LOAD as LOAD
+    from .testing.block_typing import RUN_OPTIONS as RUN_OPTIONS
+    from .testing.block_typing import outcome_fields as outcome_fields
+    from .testing.outcomes import Decided as Decided
+    from .testing.outcomes import leaves as leaves
+    from .testing.outcomes import meets as meets
+    from .testing.runner import RanTest as RanTest
+    from .testing.runner import decided_by_rules as decided_by_rules
+    from .testing.runner import given_text as given_text
+    from .testing.runner import run_tests as run_tests
+    from .testing.runner import unexercised as unexercised
+    from .testing.runner import with_findings as with_findings
+    from .testing.runner import with_tests as with_tests
+else:
+    from hivemind_trio.lazy import exported_by
+
+    __getattr__ = exported_by(__name__)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 import attrs
 
-from hivemind_trio.policy import StoreSettings
+if TYPE_CHECKING:
+    from hivemind_trio.policy import StoreSettings
 
 FOLDER: Final = "hivemind-trio"
 
