@@ -35,6 +35,7 @@ def made(seed: int, **planted: object) -> Fleet:
 
 
 @pytest.mark.slow
+@settings(max_examples=settings().max_examples // 2)
 @given(st.integers(0, 2**32))
 def test_I1_whatever_is_lost_killed_or_wiped_no_more_calls_are_in_flight_than_the_cap(seed: int) -> None:
     fleet = hard_life(made(seed))
@@ -161,24 +162,29 @@ class Lavish(SharedPool):  # gives a waiting node one slot more than there are
         return attrs.evolve(answer, rows={name: attrs.evolve(row) for name, row in self.rows.items()})
 
 
-def breaks(first_seed: int, **planted: object) -> bool:
-    """Return True if some life shows a bug; the first one has, when the bug was planted last."""
-    return any((fleet := hard_life(made(seed, **planted))).peak > fleet.cap for seed in (first_seed, *range(300)))
+def breaks(first_seed: int, **planted: Callable[[], object]) -> bool:
+    """Return True if some life shows a bug; the first one has, when the bug was planted last.
+
+    Each life has a store of its own: what a store knows of the life before it breaks without any bug.
+    """
+    lives = (made(seed, **{name: make() for name, make in planted.items()}) for seed in (first_seed, *range(300)))
+    return any(hard_life(fleet).peak > fleet.cap for fleet in lives)
 
 
 @pytest.mark.parametrize(
-    ("store", "seed"), [(Unfenced, 893), (Unclamped, 1), (Forgetful, 19), (Unlearned, 1), (Gullible, 91), (Lavish, 279)]
+    ("store", "seed"), [(Unfenced, 43), (Unclamped, 33), (Forgetful, 8), (Unlearned, 4), (Gullible, 6)]
 )
 def test_I1_fails_with_a_bug_in_the_store(store: Callable[[LeaseTerms], SharedPool], seed: int) -> None:
-    assert breaks(seed, pool=store(TERMS))
+    assert breaks(seed, pool=lambda: store(TERMS))
 
 
-@pytest.mark.parametrize(("law", "seed"), [(BornRich, 0), (Raising, 0), (Outdated, 40)])
+@pytest.mark.parametrize(("law", "seed"), [(BornRich, 0), (Raising, 0), (Outdated, 82)])
 def test_I1_fails_with_a_bug_in_the_node(law: Callable[..., NodeLaw], seed: int) -> None:
-    assert breaks(seed, make_law=law)
+    assert breaks(seed, make_law=lambda: law)
 
 
 @pytest.mark.slow
+@settings(max_examples=settings().max_examples // 2)
 @given(st.integers(0, 2**32))
 def test_I2_a_node_that_is_cut_off_exceeds_the_cap_by_no_more_than_it_has(seed: int) -> None:
     fleet = made(seed)
@@ -211,6 +217,7 @@ def stopped_for_long(fleet: Fleet) -> Fleet:
 
 
 @pytest.mark.slow
+@settings(max_examples=settings().max_examples // 4)
 @given(st.integers(0, 2**32))
 def test_I1_a_node_that_was_stopped_for_longer_than_its_lease_keeps_within_the_cap(seed: int) -> None:
     fleet = stopped_for_long(made(seed))
@@ -278,12 +285,13 @@ def test_I3_and_I4_the_store_grants_no_more_than_the_cap_and_a_message_counts_on
     answer_all(SharedPool(TERMS), history)
 
 
-@pytest.mark.parametrize("store", [Unclamped, Unfenced])
+@pytest.mark.parametrize("store", [Unclamped, Unfenced, Lavish])
 def test_I3_and_I4_fail_with_a_bug_in_the_store(store: Callable[[LeaseTerms], SharedPool]) -> None:
     one = ShareRequest(
         node="a", epoch=1, seq=1, cap=12, nodes=2, run="1", keep=0, held=0, demand=12, target=8, owed=0, floor=1
     )
     wishes = [one, attrs.evolve(one, seq=2, target=4), attrs.evolve(one, node="b")]
+    wishes.append(attrs.evolve(one, seq=3, keep=2, demand=2, target=2, parts=(("b", 12),)))  # the rest is for `b`
     history = [(wish, 1, set("ab"), 1) for wish in wishes]
     answer_all(SharedPool(TERMS), history)
     with pytest.raises(AssertionError):
@@ -303,6 +311,7 @@ def longest_idle_ms(fleet: Fleet) -> int:
 
 
 @pytest.mark.slow
+@settings(max_examples=settings().max_examples // 4)
 @given(st.integers(0, 2**32))
 def test_I7_on_a_quiet_network_slots_go_to_where_calls_wait_within_a_few_renewals(seed: int) -> None:
     # Some slot, not always the same one, is free for so long while some call waits: two moves in a row, at worst.

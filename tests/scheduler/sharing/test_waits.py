@@ -72,9 +72,9 @@ def test_a_moving_hot_node_waits_little_longer_than_in_one_queue() -> None:
 
 @pytest.mark.slow
 def test_it_waits_longer_where_nodes_do_not_hear_of_each_other_at_once() -> None:
-    found = [waits_beside_ideal(seed, Deaf) for seed in range(7, 10)]
+    waits, ideal, _ = waits_beside_ideal(7, Deaf)
 
-    assert sum(ours for ours, _, _ in found) > MOST * sum(ideal for _, ideal, _ in found)
+    assert waits > MOST * ideal
 
 
 def test_a_notice_tells_who_waits_and_the_row_of_another_node_gives_no_slot() -> None:

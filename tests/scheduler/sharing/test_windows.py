@@ -45,6 +45,7 @@ def test_I5_no_window_holds_more_than_the_limit(seed: int, size: int, window_ms:
     assert fleet.granted_ms
 
 
+@settings(max_examples=settings().max_examples // 5)
 @given(st.integers(0, 1 << 30), st.integers(1, 6))
 def test_nodes_that_the_store_does_not_hear_use_their_parts_beyond_the_limit_and_no_more(seed: int, size: int) -> None:
     fleet = WindowFleet(Random(seed), size, local=0.4)
@@ -72,6 +73,7 @@ def test_I5_holds_when_the_store_loses_what_it_knows(seed: int, size: int) -> No
     assert len(fleet.granted_ms) > fleet.limit
 
 
+@settings(max_examples=settings().max_examples // 5)
 @given(st.integers(0, 1 << 30), st.integers(2, 5))
 def test_without_the_store_the_nodes_go_on_within_their_part_and_the_limit(seed: int, size: int) -> None:
     fleet = WindowFleet(Random(seed), size, loss=0.0, local=0.5)
