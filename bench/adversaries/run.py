@@ -731,6 +731,7 @@ def refused_as(answer: Answer) -> AttemptResult:
         outcome=signal.outcome,
         status=answer.status,
         retry_after_ns=signal.retry_after_ns,
+        by_reset=signal.by_reset,
         used_up=used_up(answer.headers, answer.body) if signal.outcome is Outcome.QUOTA else (),
         final=signal.final,
     )

@@ -245,6 +245,7 @@ def _refused(refused: StreamError, response: UpstreamResponse, outbox: Outbox) -
         outcome=signal.outcome,
         status=refused.status,
         retry_after_ns=signal.retry_after_ns,
+        by_reset=signal.by_reset,
         final=signal.final,
         error_types=error_types({}, refused.body),
     )
@@ -377,6 +378,7 @@ def _of_error(status: int, outbox: Outbox) -> AttemptResult:
         outcome=signal.outcome,
         status=status,
         retry_after_ns=signal.retry_after_ns,
+        by_reset=signal.by_reset,
         used_up=used_up(words, outbox.held_body) if signal.outcome is Outcome.QUOTA else (),
         final=signal.final,
         error_types=error_types(words, outbox.held_body),

@@ -159,7 +159,9 @@ def test_a_day_of_google_s_ends_at_midnight_in_california(date: str, wait_h: int
     ],
 )
 def test_a_quota_of_which_nothing_is_left_is_waited_for(left: str, reset: str) -> None:
-    assert read_signal(429, {left: "0", reset: "12s"}, b"") == Signal(outcome=Outcome.QUOTA, retry_after_ns=12 * S)
+    told = Signal(outcome=Outcome.QUOTA, retry_after_ns=12 * S, by_reset=True)
+    assert read_signal(429, {left: "0", reset: "12s"}, b"") == told
+    assert not read_signal(429, {left: "0", reset: "12s", "retry-after": "12"}, b"").by_reset
     assert read_signal(429, {left: " 0.0 ", reset: "12s"}, b"").outcome is Outcome.QUOTA
     # Of what is left something: then it was no quota. Azure says -1 of what it does not count.
     for some in ("1", "-1", "00", "", "a lot"):

@@ -27,7 +27,9 @@ def learn(
     pool, health = flight.place.pool, flight.place.pool.health
     circuit, limit = health.breaker.circuit, health.limit
     if ended.outcome in TOO_OFTEN:
-        flight.place.quotas.refuse(flight.call.id, ended.used_up, ended.retry_after_ns, books.now_ns)
+        flight.place.quotas.refuse(
+            flight.call.id, ended.used_up, ended.retry_after_ns, books.now_ns, by_reset=ended.by_reset
+        )
     elif ended.outcome in HEALTHY:
         flight.place.quotas.accept(flight.call.id, books.now_ns)
     request = flight.place.request

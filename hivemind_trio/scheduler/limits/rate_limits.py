@@ -413,12 +413,21 @@ class RateLimits:
         self._look()
         return self.gate.active
 
-    def refuse(self, call_id: CallId, used_up: Iterable[Dimension], wait_ns: int | None, now_ns: int) -> None:
+    def refuse(
+        self,
+        call_id: CallId,
+        used_up: Iterable[Dimension],
+        wait_ns: int | None,
+        now_ns: int,
+        *,
+        by_reset: bool = False,
+    ) -> None:
         """Note that the provider rejected a call in flight because it came too soon.
 
         Args:
             used_up: Quotas that it has named; empty: whichever did not have enough left by its headers.
             wait_ns: Its word on when to come back; None: it has none.
+            by_reset: That is the reset that headers tell of, and nothing more.
         """
         taken = self.inflight.get(call_id)
         if taken is None:
@@ -445,6 +454,8 @@ class RateLimits:
         # A window of requests gives nothing back. Tokens may have been set aside, and a refusal that names nothing may
         # be about calls at once.
         ends_return = named != {Dimension.REQUESTS}
+        if by_reset and self._distrusts:
+            wait_ns = None
         self.gate.on_refused(call_id, wait_ns or 0, taken.at_ns, now_ns, ends_return=ends_return)
         self._look()
 

@@ -37,6 +37,8 @@ class AttemptResult:
     """Why there was none, or none to its end."""
     retry_after_ns: int | None = None
     """The provider's word on when to come back."""
+    by_reset: bool = False
+    """`retry_after_ns` is when a rate limit is reset, by its headers: it is no more certain than they are."""
     error_types: tuple[str, ...] = ()
     """Types and codes of the provider's error."""
     used_up: tuple[Dimension, ...] = ()

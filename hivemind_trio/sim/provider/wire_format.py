@@ -33,6 +33,7 @@ def ended(api: Api, refused: Refused) -> AttemptResult:
         outcome=signal.outcome,
         status=refused.status,
         retry_after_ns=signal.retry_after_ns,
+        by_reset=signal.by_reset,
         used_up=used_up(headers, body) if signal.outcome is Outcome.QUOTA else (),
         final=signal.final,
         error_types=error_types(headers, body),

@@ -32,6 +32,8 @@ class Signal:
     retry_after_ns: int | None = None
     final: bool = False
     """Trying again is of no use, says the provider, or its kind of error does."""
+    by_reset: bool = False
+    """`retry_after_ns` is when a rate limit is reset, by its headers: the provider has said nothing else."""
 
 
 LIMITS: Final = tuple(dialect.limits for dialect in IN_ORDER)
@@ -146,14 +148,16 @@ def _of_429(headers: Mapping[str, str], error: _Error, wait_ns: int | None, neve
         return Signal(outcome=Outcome.CONCURRENCY, retry_after_ns=wait_ns, final=never)
     used_up = [pair for pair in REMAINING if headers.get(pair[0], "").strip() in ("0", "0.0")]
     if used_up or error.quotas or _WINDOW.search(error.message):
-        if wait_ns is None or any(name.startswith(SHORT_WAITS) for name in headers):
+        by_reset = wait_ns is None
+        if by_reset or any(name.startswith(SHORT_WAITS) for name in headers):
             # Elsewhere the reset is when the quota is whole again, long after there is room for one more. But Azure
             # says one second under a window of sixty: what is used up is believed rather than the hint.
             resets = [_whole_again_ns(left, reset, headers) for left, reset in used_up]
             wait_ns = max((each for each in (wait_ns, *resets) if each is not None), default=None)
         if wait_ns == LONGEST_NS:
             return Signal(outcome=Outcome.TERMINAL, retry_after_ns=wait_ns, final=True)
-        return Signal(outcome=Outcome.QUOTA, retry_after_ns=wait_ns, final=never)
+        by_reset &= wait_ns is not None
+        return Signal(outcome=Outcome.QUOTA, retry_after_ns=wait_ns, final=never, by_reset=by_reset)
     minute = _MINUTE.search(error.message) and (wait_ns is None or wait_ns <= MINUTE_NS)
     return Signal(outcome=Outcome.QUOTA if minute else Outcome.BURST, retry_after_ns=wait_ns, final=never)
 

@@ -279,6 +279,30 @@ def test_headers_are_believed_again_once_two_refusals_in_a_row_confirm_them() ->
     assert told.waits_ns > S
 
 
+@pytest.mark.parametrize(("by_reset", "is_held"), [(True, False), (False, True)])
+def test_a_refusal_that_names_a_reset_which_was_wrong_does_not_hold_back(by_reset: bool, is_held: bool) -> None:
+    told = Told()
+    told.goes(accepted=True)
+    told.goes(accepted=True)
+
+    told.limits.take(CallId(99), ONE, told.now_ns)
+    told.limits.refuse(CallId(99), (), 9 * S, told.now_ns, by_reset=by_reset)
+
+    told.limits.gate.rate.clear()  # what refusals say by themselves
+    assert (told.waits_ns > S) is is_held
+
+
+def test_a_refusal_that_names_a_reset_which_nothing_contradicts_holds_back() -> None:
+    told = Told()
+    told.goes(accepted=True)
+
+    told.limits.take(CallId(99), ONE, told.now_ns)
+    told.limits.refuse(CallId(99), (), 9 * S, told.now_ns, by_reset=True)
+
+    told.limits.gate.rate.clear()
+    assert told.limits.gate.until_ns == told.now_ns + 9 * S
+
+
 def test_a_reload_forgets_that_headers_were_wrong() -> None:
     told = Told()
     told.goes(accepted=True)
