@@ -19,7 +19,7 @@ DATE: Final = {"date": "Sat, 21 Nov 2026 07:00:00 GMT", "content-type": "applica
 @final
 @attrs.frozen
 class Transcript:
-    """One answer. `wait_s` and `final` are what is expected of its signal, besides the outcome."""
+    """One answer. `wait_s`, `final` and `by_reset` are what is expected of its signal, besides the outcome."""
 
     name: str
     seen: str
@@ -29,6 +29,7 @@ class Transcript:
     headers: dict[str, str] = attrs.field(factory=dict)
     wait_s: float | None = None
     final: bool = False
+    by_reset: bool = False
 
     @property
     def answer(self) -> tuple[int, dict[str, str], bytes]:
@@ -39,7 +40,7 @@ class Transcript:
     def signal(self) -> Signal:
         """What it says."""
         wait_ns = None if self.wait_s is None else round(self.wait_s * 1_000_000_000)
-        return Signal(outcome=self.outcome, retry_after_ns=wait_ns, final=self.final)
+        return Signal(outcome=self.outcome, retry_after_ns=wait_ns, final=self.final, by_reset=self.by_reset)
 
 
 ANTHROPIC: Final = [
@@ -231,6 +232,7 @@ OPENAI: Final = [
         b'{"error":{"message":"Too many requests","type":"requests","param":null,"code":"rate_limit_exceeded"}}',
         {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "8.64s"},
         wait_s=8.64,
+        by_reset=True,
     ),
     Transcript(
         "openai: larger than a whole minute",
@@ -408,6 +410,7 @@ OPENAI: Final = [
         b'{"X-RateLimit-Limit":"20","X-RateLimit-Remaining":"0","X-RateLimit-Reset":"1795244460000"}}}}',
         {"x-ratelimit-limit": "20", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "1795244460000"},
         wait_s=60,
+        by_reset=True,
     ),
 ]
 
@@ -429,6 +432,7 @@ AZURE: Final = [
             "x-ratelimit-renewalperiod-tokens": "60",
         },
         wait_s=60,
+        by_reset=True,
     ),
     Transcript(
         "azure: requests in a window of ten seconds",
@@ -484,6 +488,7 @@ AZURE: Final = [
         b'{"error":{"code":"429","message":"..."}}',
         {"x-rate-limit-reset-tokens": "55", "apim-request-id": "5d3e", "x-ratelimit-remaining-requests": "179"},
         wait_s=55,
+        by_reset=True,
     ),
     Transcript(
         "azure: peak load",
@@ -628,6 +633,7 @@ MISTRAL: Final = [
             "x-ratelimitbysize-remaining-month": "995733790",
         },
         wait_s=38,
+        by_reset=True,
     ),
     Transcript(
         "mistral: the month's tokens",
