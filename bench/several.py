@@ -67,13 +67,25 @@ HOT: Final = 0.7
 """Part of the calls that the hot node gets."""
 HOT_S: Final = 5.0
 """Time after which another node is the hot one."""
-WARM_S: Final = 8.0
-"""Calls that arrive before are not counted."""
 
 CROWD: Final = 1.5
 """Calls of all agents at once, of the cap, in the table of fairness."""
-FAIR_S: Final = 20
-"""Length of the spans over which slots are to be divided by the calls that nodes have."""
+
+
+@final
+@attrs.frozen
+class Times:
+    """How long a run lasts, and which part of it is looked at."""
+
+    lasts_s: float
+    """Time for which calls arrive."""
+    warm_s: int = 8
+    """Calls that arrive before are not counted."""
+    fair_s: int = 20
+    """Length of the spans over which slots are to be divided by the calls that nodes have."""
+
+
+SMOKE: Final = Times(5, warm_s=2, fair_s=4)
 
 LIMIT: Final = 100
 WINDOW_S: Final = 10
@@ -446,7 +458,7 @@ async def served(nodes: int, starts: Starts) -> AsyncIterator[Served]:
             own.cancel_scope.cancel()
 
 
-async def _run(calls: Sequence[Arrival], nodes: int, starts: Starts, cap: int = CAP) -> Outcome:
+async def _run(calls: Sequence[Arrival], nodes: int, starts: Starts, cap: int, warm_s: int) -> Outcome:
     """Put the calls to as many nodes."""
     failed: deque[int] = deque()
     async with served(nodes, starts) as there:
@@ -462,7 +474,7 @@ async def _run(calls: Sequence[Arrival], nodes: int, starts: Starts, cap: int = 
                 nursery.start_soon(call, number, one)
         operations = store_operations(there.store) - before
     starts_s, ends_s = there.provider.starts_s, there.provider.ends_s
-    counted = [number for number, one in enumerate(calls) if one.at_s > WARM_S and number in ends_s]
+    counted = [number for number, one in enumerate(calls) if one.at_s > warm_s and number in ends_s]
     took = [
         attrs.evolve(one, service_s=ends_s[number] - starts_s[number]) if number in ends_s else one
         for number, one in enumerate(calls)
@@ -474,7 +486,7 @@ async def _run(calls: Sequence[Arrival], nodes: int, starts: Starts, cap: int = 
         failed=len(failed),
         waits=[starts_s[number] - began_s - calls[number].at_s for number in counted],
         ideal=[ideal[number] for number in counted],
-        unused=unused(spans, cap, began_s + WARM_S),
+        unused=unused(spans, cap, began_s + warm_s),
         peak=there.provider.peak,
         operations=operations / len(calls),
         starts_s=sorted(start - began_s for start in starts_s.values()),
@@ -493,8 +505,9 @@ class Division:
     operations: float
 
 
-async def _crowd(chance: Random, nodes: int, lasts_s: float, starts: Starts) -> Division:
+async def _crowd(chance: Random, nodes: int, times: Times, starts: Starts) -> Division:
     """Let agents that always have a call spread over the nodes, anew every few seconds."""
+    lasts_s = times.lasts_s + times.fair_s
     agents, tally, at, failed = round(CROWD * CAP), SlotTime(nodes), list[int](), deque[int]()
 
     def spread() -> list[int]:
@@ -529,7 +542,7 @@ async def _crowd(chance: Random, nodes: int, lasts_s: float, starts: Starts) -> 
                 nursery.start_soon(agent, which)
         operations = store_operations(there.store) - before
     return Division(
-        unfair=tally.unfairness(round(WARM_S), FAIR_S),
+        unfair=tally.unfairness(times.warm_s, times.fair_s),
         calls=len(at),
         failed=len(failed),
         peak=there.provider.peak,
@@ -590,7 +603,7 @@ def slots_table(title: str, runs: Mapping[str, Sequence[Outcome]], cap: int, not
     return Table(title=title, notes=[*notes, count], head=["", *runs, "target"], rows=rows, figures=figures)
 
 
-def fairness_table(runs: Sequence[Division], nodes: int) -> Table:
+def fairness_table(runs: Sequence[Division], nodes: int, fair_s: int) -> Table:
     """Return the table of fairness."""
     unfair = [part for one in runs for part in one.unfair]
     rows = [
@@ -609,15 +622,16 @@ def fairness_table(runs: Sequence[Division], nodes: int) -> Table:
         f"{nodes} nodes, `concurrency {CAP}`, {round(CROWD * CAP)} agents that always have a call, spread over the "
         f"nodes anew every {HOT_S:.0f} s."
     )
-    what = f"Part of the slots' time of {FAIR_S} s that nodes had beyond what their calls were due, in each such span."
+    what = f"Part of the slots' time of {fair_s} s that nodes had beyond what their calls were due, in each such span."
     return Table(title="Fairness", notes=[note, what], head=["", "found", "target"], rows=rows, figures=figures)
 
 
-def window_table(runs: Sequence[Outcome], nodes: int, lasts_s: float) -> Table:
+def window_table(runs: Sequence[Outcome], nodes: int, times: Times) -> Table:
     """Return the table of rate limits."""
     most = [fullest_window(one.starts_s, WINDOW_S) / LIMIT for one in runs]
     used = [
-        sum(WARM_S < start <= lasts_s for start in one.starts_s) / (LIMIT * (lasts_s - WARM_S) / WINDOW_S)
+        sum(times.warm_s < start <= times.lasts_s for start in one.starts_s)
+        / (LIMIT * (times.lasts_s - times.warm_s) / WINDOW_S)
         for one in runs
     ]
     operations = statistics.median(one.operations for one in runs)
@@ -653,41 +667,45 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--md", type=Path, metavar="FILE")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
-    runs, nodes, lasts_s = (1, 2, WARM_S + 2) if options.smoke else (options.runs, options.nodes, options.seconds)
+    runs, nodes, times = (1, 2, SMOKE) if options.smoke else (options.runs, options.nodes, Times(options.seconds))
     made = provenance(seed=options.seed, runs=runs)
     kept, tables = Kept(options.kept), []
     for only in filter(None, options.only.split(",")):
-        tables.append(TABLES[only](kept, range(options.seed, options.seed + runs), nodes, lasts_s))
+        tables.append(TABLES[only](kept, range(options.seed, options.seed + runs), nodes, times))
         write(tables, made, title="Several nodes", md=options.md, data=options.json)
         print(only, file=sys.stderr)
     if options.peers is not None and version_of(options.peers, "litellm") is not None:
         seeds = range(options.seed, options.seed + runs)
-        tables.append(litellm_table(kept, seeds, nodes, lasts_s, options.peers))
+        tables.append(litellm_table(kept, seeds, nodes, times, options.peers))
     print(write(tables, made, title="Several nodes", md=options.md, data=options.json))
 
 
-def _outcome(kept: Kept, name: str, calls: Sequence[Arrival], nodes: int, starts: Starts, cap: int = CAP) -> Outcome:
-    return kept.run(f"{name}, {nodes} nodes", Outcome, lambda: trio.run(_run, calls, nodes, starts, cap))
+def _outcome(
+    kept: Kept, name: str, calls: Sequence[Arrival], nodes: int, starts: Starts, warm_s: int, cap: int = CAP
+) -> Outcome:
+    return kept.run(f"{name}, {nodes} nodes", Outcome, lambda: trio.run(_run, calls, nodes, starts, cap, warm_s))
 
 
-def _slots(kept: Kept, seeds: Sequence[int], nodes: int, lasts_s: float) -> Table:
+def _slots(kept: Kept, seeds: Sequence[int], nodes: int, times: Times) -> Table:
     runs: dict[str, list[Outcome]] = {"one proxy": [], f"{nodes} nodes": []}
     for seed in seeds:
-        calls = arrivals(Random(seed), nodes, lasts_s, LOAD * CAP / SERVICE_S, SERVICE_S)
+        calls = arrivals(Random(seed), nodes, times.lasts_s, LOAD * CAP / SERVICE_S, SERVICE_S)
         alone = [attrs.evolve(one, node=0) for one in calls]
-        name, policy = f"slots, seed {seed}, {lasts_s:g} s of {nodes}", policy_of(f"concurrency {CAP}")
-        runs["one proxy"].append(_outcome(kept, name, alone, 1, policy))
-        runs[f"{nodes} nodes"].append(_outcome(kept, name, calls, nodes, policy))
+        name, policy = f"slots, seed {seed}, {times.lasts_s:g} s of {nodes}", policy_of(f"concurrency {CAP}")
+        runs["one proxy"].append(_outcome(kept, name, alone, 1, policy, times.warm_s))
+        runs[f"{nodes} nodes"].append(_outcome(kept, name, calls, nodes, policy, times.warm_s))
     return slots_table("Slots", runs, CAP, [_load_note(CAP, SERVICE_S)])
 
 
-def _many(kept: Kept, seeds: Sequence[int], nodes: int, lasts_s: float) -> Table:
+def _many(kept: Kept, seeds: Sequence[int], nodes: int, times: Times) -> Table:
     many, cap, service_s = (nodes if nodes < 4 else MANY), CAP * MANY_TIMES, SERVICE_S * MANY_TIMES
     runs: dict[str, list[Outcome]] = {f"{many} nodes": []}
     for seed in seeds:
-        calls = arrivals(Random(seed), many, lasts_s, LOAD * cap / service_s, service_s)
-        name = f"many, seed {seed}, {lasts_s:g} s"
-        runs[f"{many} nodes"].append(_outcome(kept, name, calls, many, policy_of(f"concurrency {cap}"), cap))
+        calls = arrivals(Random(seed), many, times.lasts_s, LOAD * cap / service_s, service_s)
+        name = f"many, seed {seed}, {times.lasts_s:g} s"
+        runs[f"{many} nodes"].append(
+            _outcome(kept, name, calls, many, policy_of(f"concurrency {cap}"), times.warm_s, cap)
+        )
     return slots_table("Many nodes", runs, cap, [_load_note(cap, service_s)])
 
 
@@ -696,23 +714,25 @@ def _load_note(cap: int, service_s: float) -> str:
     return f"`concurrency {cap}`, calls of {service_s:g} s, load {LOAD:.0%}, {hot}."
 
 
-def _fairness(kept: Kept, seeds: Sequence[int], nodes: int, lasts_s: float) -> Table:
-    longer_s, policy = lasts_s + FAIR_S, policy_of(f"concurrency {CAP}")
+def _fairness(kept: Kept, seeds: Sequence[int], nodes: int, times: Times) -> Table:
+    longer_s, policy = times.lasts_s + times.fair_s, policy_of(f"concurrency {CAP}")
 
     def division(seed: int) -> Division:
         name = f"fairness, seed {seed}, {longer_s:g} s, {nodes} nodes"
-        return kept.run(name, Division, lambda: trio.run(_crowd, Random(seed), nodes, longer_s, policy))
+        return kept.run(name, Division, lambda: trio.run(_crowd, Random(seed), nodes, times, policy))
 
-    return fairness_table([division(seed) for seed in seeds], nodes)
+    return fairness_table([division(seed) for seed in seeds], nodes, times.fair_s)
 
 
-def _windows(kept: Kept, seeds: Sequence[int], nodes: int, lasts_s: float) -> Table:
+def _windows(kept: Kept, seeds: Sequence[int], nodes: int, times: Times) -> Table:
     windows = []
     for seed in seeds:
-        calls = arrivals(Random(seed), nodes, lasts_s, OVERLOAD * LIMIT / WINDOW_S, SERVICE_S)
+        calls = arrivals(Random(seed), nodes, times.lasts_s, OVERLOAD * LIMIT / WINDOW_S, SERVICE_S)
         limited = f"concurrency 200; limits {{{{ requests {LIMIT}/{WINDOW_S}s }}}}"
-        windows.append(_outcome(kept, f"windows, seed {seed}, {lasts_s:g} s", calls, nodes, policy_of(limited)))
-    return window_table(windows, nodes, lasts_s)
+        windows.append(
+            _outcome(kept, f"windows, seed {seed}, {times.lasts_s:g} s", calls, nodes, policy_of(limited), times.warm_s)
+        )
+    return window_table(windows, nodes, times)
 
 
 def policy_of(settings: str) -> Starts:
@@ -720,18 +740,18 @@ def policy_of(settings: str) -> Starts:
     return ours(f'provider bench {{{{ api generic; base "{{base}}"; {settings} }}}}')
 
 
-def litellm_table(kept: Kept, seeds: Sequence[int], nodes: int, lasts_s: float, peers: Path) -> Table:
+def litellm_table(kept: Kept, seeds: Sequence[int], nodes: int, times: Times, peers: Path) -> Table:
     """Return the table of LiteLLM's proxies on the calls of the first table."""
     runs: dict[str, list[Outcome]] = {f"{nodes} proxies": []}
     for seed in seeds:
-        calls = arrivals(Random(seed), nodes, lasts_s, LOAD * CAP / SERVICE_S, SERVICE_S)
-        name = f"litellm, seed {seed}, {lasts_s:g} s"
-        runs[f"{nodes} proxies"].append(_outcome(kept, name, calls, nodes, litellm(peers)))
+        calls = arrivals(Random(seed), nodes, times.lasts_s, LOAD * CAP / SERVICE_S, SERVICE_S)
+        name = f"litellm, seed {seed}, {times.lasts_s:g} s"
+        runs[f"{nodes} proxies"].append(_outcome(kept, name, calls, nodes, litellm(peers), times.warm_s))
     who = f"LiteLLM {version_of(peers, 'litellm')}, `max_parallel_requests: {CAP}`, the same Redis in its router."
     return slots_table("LiteLLM", runs, CAP, [who, _load_note(CAP, SERVICE_S), "Operations are commands of Redis."])
 
 
-TABLES: Final[Mapping[str, Callable[[Kept, Sequence[int], int, float], Table]]] = {
+TABLES: Final[Mapping[str, Callable[[Kept, Sequence[int], int, Times], Table]]] = {
     "slots": _slots, "many": _many, "fairness": _fairness, "windows": _windows,
 }  # fmt: skip
 
