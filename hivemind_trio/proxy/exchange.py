@@ -430,7 +430,7 @@ class Exchange:
     async def _attempt(self, ticket: Ticket, outgoing: UpstreamRequest, outbox: Outbox) -> AttemptResult:
         """Make one attempt; keep what it tells of the account, and all of it if it says until when that is used up."""
         of = self._account_model()
-        received = ticket.received if self.asked.stream else None
+        received = ticket.received if self.asked.stream and self._adapts() else None
         ended = await fetch(self.upstream, outgoing, outbox, ticket.heard, ticket.may_send, received)
         if of is not None and (head := outbox.head or outbox.held) is not None:
             self.plan_refusals.note(of, head[1])
@@ -439,6 +439,11 @@ class Exchange:
             kept = PlanRefusal(self._api(), *outbox.held, outbox.held_body, now_ns, now_ns + ended.retry_after_ns)
             self.plan_refusals.keep(of, kept)
         return attrs.evolve(ended, headed=True) if self._committed else ended
+
+    def _adapts(self) -> bool:
+        """Return True if the limit of the provider, as decided last, learns from streams."""
+        provider = self.rules.program.pools.get(self.treatment.provider or "") if self.treatment is not None else None
+        return provider is not None and provider.aimd is not None
 
     def _account_model(self) -> AccountModel | None:
         """Return whose plan the call counts against, as decided last; None: it goes nowhere."""

@@ -526,7 +526,7 @@ class Engine:
         self.post(ResponseStarted(ticket.id, readings, good, plan))
 
     def received(self, ticket: Ticket, amount: int) -> None:
-        """Count bytes of a stream, and tell the scheduler about once a second."""
+        """Count bytes of a stream, and tell the scheduler about twice a second."""
         self._received[ticket.id] = self._received.get(ticket.id, 0) + amount
         now_ns = self.now_ns()
         if now_ns >= self._reports_ns:

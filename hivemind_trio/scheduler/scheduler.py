@@ -576,7 +576,7 @@ class Scheduler:
         books = self.state
         opened = {}
         for pool in books.pools.values():
-            circuit = pool.health.breaker.circuit
+            circuit, limit = pool.health.breaker.circuit, pool.health.limit
             if pool.health.unheard(pool.limit, books.now_ns):
                 pool.apply()
                 opened[pool.name] = pool
@@ -590,6 +590,8 @@ class Scheduler:
                 if pool.health.breaker.circuit is not circuit:
                     commands.append(adapted(pool, None))
                     opened |= move_to_fallback(books, calls_to_move(books, pool), commands)
+                elif pool.health.limit != limit:
+                    commands.append(adapted(pool, None))
             if pool.opens_ns is not None and pool.opens_ns <= books.now_ns:
                 opened[pool.name] = pool
         for waiter in books.wake():

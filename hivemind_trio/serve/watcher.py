@@ -358,7 +358,7 @@ class Watcher:
         self._circuits[change.provider] = change.circuit
         name, limit, outcome = change.provider, change.limit, change.because
         if change.circuit is known:
-            if outcome not in HEALTHY:
+            if outcome is not None and outcome not in HEALTHY:
                 self._notices.say(ConcurrencyLimitLowered(provider=name, limit=limit, outcome=outcome))
             return
         match change.circuit:

@@ -82,6 +82,8 @@ A_CAP: Final = 0.5
 
 DOUBT_NS: Final = SECOND_NS
 """Time for which the number that remains after an overload is kept, until it is known whether fewer help."""
+TOLD_NS: Final = 600 * SECOND_NS
+"""Time in which whole answers may contradict what streams have told."""
 FEWER_STAY_NS: Final = 60 * SECOND_NS
 FEWER_STAY_MAX_NS: Final = 960 * SECOND_NS
 """Time for which the limit stays where streams have told that fewer are served more; doubled each time."""
@@ -156,6 +158,11 @@ class Aimd:
 
     _fewer: FewerProbe = attrs.field(factory=FewerProbe, init=False)
     _fewer_stay_ns: int = attrs.field(default=FEWER_STAY_NS, init=False)
+    _told: tuple[float, float] | None = attrs.field(default=None, init=False)
+    """Limit, and number in flight, from before streams told that fewer are served more; None: they have not, or whole
+    answers have agreed."""
+    _told_ns: int = attrs.field(default=0, init=False)
+    """When that was."""
 
     def __attrs_post_init__(self) -> None:
         self._limit = float(self.settings.start)
@@ -223,6 +230,8 @@ class Aimd:
         if tried is None or tried.refused is not None:
             return False
         before, tried.refused = self.limit, False
+        if self._fewer.is_over(now_ns):
+            self._set(self._forget_trial(now_ns) or self._limit, now_ns)
         self._fewer.speeds.begun(call_id, self._curve.advance(inflight, now_ns), now_ns)
         self._expire(now_ns)
         self._disprove(tried.level, now_ns)
@@ -253,7 +262,7 @@ class Aimd:
         before = self.limit
         self._fewer.speeds.ended(call_id)
         self._expire(now_ns)
-        if self._fewer.is_silent(now_ns) or (self._fewer.is_probing and outcome in SEVERITY):
+        if self._fewer.is_over(now_ns) or (self._fewer.is_probing and outcome is not Outcome.SUCCEEDED):
             # What is cut is the limit from before the probe.
             self._set(self._forget_trial(now_ns) or self._limit, now_ns)
         area = self._curve.advance(inflight, now_ns)
@@ -283,6 +292,23 @@ class Aimd:
             self._abandoned(granted_ns, now_ns, inflight)
         return self._has_moved(before, now_ns)
 
+    def gone(self, call_id: CallId) -> None:
+        """Forget the stream of an attempt that is over, whatever came of it."""
+        self._fewer.speeds.ended(call_id)
+
+    @property
+    def probe_ends_ns(self) -> int | None:
+        """When a probe of fewer ends by itself; None: there is none."""
+        return self._fewer.ends_ns
+
+    def on_time(self, now_ns: int) -> bool:
+        """End a probe of fewer whose time is over. Return True if the limit has changed."""
+        if not self._fewer.is_over(now_ns):
+            return False
+        before = self.limit
+        self._set(self._forget_trial(now_ns) or self._limit, now_ns)
+        return self._has_moved(before, now_ns)
+
     def on_received(self, received: Mapping[CallId, int], now_ns: int, *, inflight: int) -> bool:
         """Learn from what streams have received since the last report. Return True if the limit has changed.
 
@@ -296,6 +322,8 @@ class Aimd:
         if level is None or in_doubt or self._limit < self._resume_to:
             return False
         before, is_linear = self.limit, self._search.is_linear or self._early.is_linear  # then fewer would be less
+        if self._fewer.is_over(now_ns):
+            return self.on_time(now_ns)
         move = self._fewer.on_report(
             level,
             now_ns,
@@ -304,13 +332,14 @@ class Aimd:
             may_probe=not is_linear and not self._search.is_down and self._before is None,
         )
         if move is not None:
-            self._move(move, now_ns)
+            self._move(move, level, now_ns)
         return self._has_moved(before, now_ns)
 
     def restart(self, limit: int, now_ns: int) -> None:
         """Go on after an outage with half of the limit from before it, and grow back by one for each success."""
+        limit = max(limit, int(self._before or 0))
         if self._search.is_down and self._search.best is not None:
-            limit = max(limit, self._search.best, int(self._before or 0))  # fewer were a comparison
+            limit = max(limit, self._search.best)  # fewer were a comparison
         self._forget_trial(now_ns)
         self._search.reset(now_ns)
         self._resume_to = float(limit)
@@ -320,7 +349,7 @@ class Aimd:
 
     def uncut(self, now_ns: int) -> int:
         """Return the limit from before the failures that open a circuit now."""
-        limit, cap = self._limit, self._cap
+        limit, cap = max(self._limit, self._before or 0.0), self._cap
         if self._cut_ns is not None and now_ns - self._cut_ns <= self.settings.cooldown_ns:
             limit = max(limit, self._uncut)
         if cap is not None and now_ns - cap.since_ns <= CAP_NS:
@@ -486,6 +515,7 @@ class Aimd:
         if tried is not None and now_ns > granted_ns:
             self._curve.add(tried.ran_with, tokens, now_ns - granted_ns, now_ns)
             self._try_fewer(tried.ran_with, now_ns, is_stuck=limit_is_binding and self._is_capped)
+            self._check_told(tried.ran_with, now_ns)
 
     def _end_storm(self, now_ns: int) -> None:
         """Go back to what was served before, as after an outage, if half of that and less has been refused as well.
@@ -564,7 +594,20 @@ class Aimd:
             self._cap = None  # it is not what is tested now
         self._set(float(limit), now_ns)
 
-    def _move(self, move: LimitMove, now_ns: int) -> None:
+    def _check_told(self, level: float, now_ns: int) -> None:
+        """Go back to as many as before if whole answers show that fewer finish less, whatever streams have told."""
+        if self._told is None or now_ns - self._told_ns > TOLD_NS:
+            self._told = None
+            return
+        limit, number = self._told
+        if level < number and self._curve.finishes_less(level, number, now_ns):
+            self._told = None
+            self._fewer.distrust(now_ns)
+            self._fewer_stay_ns = FEWER_STAY_NS
+            self._search.stays_until_ns = now_ns
+            self._set(max(self._limit, min(limit, self._ceiling(now_ns))), now_ns)
+
+    def _move(self, move: LimitMove, level: float, now_ns: int) -> None:
         match move.step:
             case LimitStep.PROBE:
                 self._before = max(self._limit, self._before or 0.0)
@@ -572,7 +615,9 @@ class Aimd:
             case LimitStep.BACK:
                 self._set(self._forget_trial(now_ns) or self._limit, now_ns)
             case LimitStep.STAY:
-                self._forget_trial(now_ns)
+                before = self._forget_trial(now_ns)
+                if self._told is None:
+                    self._told, self._told_ns = (before or self._limit, max(level, move.compared)), now_ns
                 self._early.is_over, self._resume_to = True, 0.0
                 if now_ns >= self._search.stays_until_ns:
                     self._search.fewer_are_more(now_ns, self._fewer_stay_ns)

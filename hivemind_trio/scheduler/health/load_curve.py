@@ -111,6 +111,20 @@ class LoadCurve:
         error = sqrt(variance * (1 / mine.known + 1 / best.known))
         return best.level if best.mean - mine.mean > SURE * error else None
 
+    def finishes_less(self, level: float, other: float, now_ns: int) -> bool:
+        """Return True if a level has plainly finished less than the other."""
+        some = {place: self._known(place, now_ns) for place in (_group(level), _group(other))}
+        mine, its = some[_group(level)], some[_group(other)]
+        if len(some) < 2 or not mine or not its:
+            return False
+        usual = AnswerDuration()
+        for one in its:
+            usual.add(one.tokens, one.lasted_ns)
+        fit = usual.fit()
+        low, high = _throughput(mine, fit), _throughput(its, fit)
+        variance = (low.squares + high.squares) / max(1, low.known + high.known - 3)
+        return high.mean - low.mean > SURE * sqrt(variance * (1 / low.known + 1 / high.known))
+
     def untried(self, level: float, now_ns: int) -> float | None:
         """Return a lower level to try, as many have answered at this one and few at any lower; None: there is none."""
         here = _group(level)

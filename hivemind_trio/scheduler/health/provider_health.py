@@ -78,7 +78,9 @@ class ProviderHealth:
         shut = circuit is Circuit.OPEN or (circuit is Circuit.HALF_OPEN and not may_probe)
         self.closed = Reason.BREAKER_OPEN if shut else None
         self.limit = self._fixed if self._aimd is None else self._aimd.limit
-        self.wakes_ns = self.breaker.opens_ns
+        self.wakes_ns, ends_ns = self.breaker.opens_ns, self._aimd.probe_ends_ns if self._aimd is not None else None
+        if ends_ns is not None and (self.wakes_ns is None or ends_ns < self.wakes_ns):
+            self.wakes_ns = ends_ns
 
     @property
     def _together(self) -> LearnedTogether | None:
@@ -263,6 +265,8 @@ class ProviderHealth:
         if probe:
             self._probe = None
         self._accepted.pop(call_id, None)
+        if self._aimd is not None:
+            self._aimd.gone(call_id)
         outcome = ended.outcome
         if outcome is Outcome.OVERLOADED and not probe and self._accepted:
             outcome = (
@@ -303,7 +307,9 @@ class ProviderHealth:
                 self._look()
             return False
         opened = self.breaker.on_time(now_ns)
-        if opened:
+        if self._aimd is not None:
+            opened |= self._aimd.on_time(now_ns)
+        if opened or (self.wakes_ns is not None and self.wakes_ns <= now_ns):
             self._look()
         return opened
 
@@ -367,6 +373,8 @@ class ProviderHealth:
             for call_id in shared.lost(answer, own):
                 self._accepted.pop(call_id, None)
                 self.breaker.forget(call_id)
+                if self._aimd is not None:
+                    self._aimd.gone(call_id)
         elif answer.verdict is not None:
             self._follow(answer.verdict, now_ns, anew=shared.link.role is not before)
         self._look()

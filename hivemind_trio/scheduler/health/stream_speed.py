@@ -41,8 +41,13 @@ NOISE: Final = 0.1
 """Deviation between calls, and between reports, that is assumed before it is measured."""
 NOISE_WEIGHT: Final = 4
 """Degrees of freedom that the assumption counts as."""
-REPORTS_MAX: Final = 8
-"""Reports of one call at one number from which on more of them make it no more certain."""
+RECENT: Final = 8
+"""Reports of one call at one number that count: its latest, for a stream may be slow first and fast later."""
+STREAMS_MAX: Final = 64
+"""Streams that are measured at the same time."""
+CALLS_MAX: Final = 128
+REPORTS_MAX: Final = 128
+"""Calls and reports that are kept of one number."""
 ALIKE: Final = 2
 """Reports that count as one: a provider that is slow now is slow a second later, whoever makes it so."""
 
@@ -53,14 +58,15 @@ class _CallSpeed:
     """Speed of one call at about one number in flight."""
 
     reports: int = 0
-    total: float = 0.0
-    """Sum of the logarithms of its speed."""
+    mean: float = 0.0
+    """Mean logarithm of its speed of late."""
     latest_ns: int = 0
 
-    @property
-    def mean(self) -> float:
-        """Logarithm of its usual speed."""
-        return self.total / self.reports
+    def add(self, speed: float, now_ns: int) -> float:
+        """Take in the logarithm of a speed. Return how far it is from the mean."""
+        self.reports, self.latest_ns = min(RECENT, self.reports + 1), now_ns
+        self.mean += (speed - self.mean) / self.reports
+        return speed - self.mean
 
 
 @final
@@ -69,7 +75,8 @@ class _Crowd:
     """Reports of about one number in flight."""
 
     calls: dict[CallId, _CallSpeed] = attrs.field(factory=dict)
-    reports: deque[tuple[int, float, float]] = attrs.field(factory=deque)
+    """The one that was told of last is the last."""
+    reports: deque[tuple[int, float, float]] = attrs.field(factory=lambda: deque(maxlen=REPORTS_MAX))
     """Time, number in flight, and mean logarithm of the speeds over those that were usual at this number."""
 
     @property
@@ -81,23 +88,24 @@ class _Crowd:
         """Drop what is older."""
         while self.reports and self.reports[0][0] < since_ns:
             self.reports.popleft()
-        for call_id in [call_id for call_id, one in self.calls.items() if one.latest_ns < since_ns]:
-            del self.calls[call_id]
+        while self.calls and (len(self.calls) > CALLS_MAX or next(iter(self.calls.values())).latest_ns < since_ns):
+            del self.calls[next(iter(self.calls))]
 
     def add(self, speeds: Sequence[tuple[CallId, float, float]], now_ns: int) -> None:
         """Take in a report: calls, numbers in flight, and logarithms of speeds."""
         off = 0.0
         for call_id, _, speed in speeds:
-            one = self.calls.setdefault(call_id, _CallSpeed())
-            one.reports, one.total, one.latest_ns = one.reports + 1, one.total + speed, now_ns
-            off += speed - one.mean
+            one = self.calls[call_id] = self.calls.pop(call_id, _CallSpeed())
+            off += one.add(speed, now_ns)
         level = sum(level for _, level, _ in speeds) / len(speeds)
         self.reports.append((now_ns, level, off / len(speeds)))
 
     @property
     def known(self) -> bool:
         """True if it says something."""
-        return len(self.reports) >= FEW_REPORTS and sum(one.reports for one in self.calls.values()) >= FEW
+        if len(self.reports) < FEW_REPORTS:
+            return False
+        return len(self.calls) >= FEW or sum(one.reports for one in self.calls.values()) >= FEW
 
 
 class Gain(NamedTuple):
@@ -128,12 +136,13 @@ class StreamSpeed:
     """Time at which each stream began or was last told of, and the integral of the number in flight up to then."""
 
     def begun(self, call_id: CallId, area: float, now_ns: int) -> None:
-        """Note the first content of an answer.
+        """Note the first content of an answer. Beyond `STREAMS_MAX` at once it is not measured.
 
         Args:
             area: Integral of the number in flight up to now, in attempts times nanoseconds.
         """
-        self._since[call_id] = now_ns, area
+        if len(self._since) < STREAMS_MAX:
+            self._since[call_id] = now_ns, area
 
     def ended(self, call_id: CallId) -> None:
         """Note the end of an attempt. Unknown ids are ignored."""
@@ -212,7 +221,7 @@ def _gain(its: _Crowd, mine: _Crowd) -> Gain:
     gains = []
     for call_id in both:
         one, other = its.calls[call_id], mine.calls[call_id]
-        weight = 1 / (1 / min(one.reports, REPORTS_MAX) + 1 / min(other.reports, REPORTS_MAX))
+        weight = 1 / (1 / one.reports + 1 / other.reports)
         gains.append((weight, one.mean - other.mean))
         weights, weighted = weights + weight, weighted + weight * (one.mean - other.mean)
     mean = weighted / weights

@@ -70,7 +70,7 @@ class ResponseStarted:
 @final
 @attrs.frozen
 class StreamsReceived:
-    """Streams have received bytes since the last such event; about one a second while any does."""
+    """Streams have received bytes since the last such event; about two a second while any does."""
 
     received: dict[CallId, int]
     """Bytes of each call that received any. Calls that are not in flight are ignored."""

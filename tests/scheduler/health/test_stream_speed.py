@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hivemind_trio.model import Outcome
 from hivemind_trio.policy import AimdSettings
 from hivemind_trio.scheduler.health.aimd import Aimd
-from hivemind_trio.scheduler.health.fewer_probe import SILENT_NS
-from hivemind_trio.scheduler.health.stream_speed import BRIEF_NS, GAP_NS, KEPT_NS, StreamSpeed
+from hivemind_trio.scheduler.health.fewer_probe import LASTS_NS, SILENT_NS
+from hivemind_trio.scheduler.health.stream_speed import BRIEF_NS, GAP_NS, KEPT_NS, STREAMS_MAX, StreamSpeed
 from hivemind_trio.scheduler.protocol.call import CallId
 from tests.support.programs import SECOND_NS
 
@@ -156,9 +156,13 @@ def test_where_more_at_once_are_served_no_less_fewer_are_hardly_ever_better(
 class Server:
     """Agents that ask again at once, and a server whose streams are slower the more there are, from the first byte."""
 
-    def __init__(self, agents: int, slowdown: Callable[[int], float], *, tells: bool = True, seed: int = 0) -> None:
+    def __init__(
+        self, agents: int, slowdown: Callable[[int], float], *, tells: bool = True, seed: int = 0, late: int = 1
+    ) -> None:
         self.limiter = Aimd(AimdSettings(low=2, start=8), 64)
         self.slowdown, self.tells, self.random = slowdown, tells, Random(seed)
+        self.late = late
+        """Times as many bytes as before for the same work, near the end of an answer."""
         self.now_ns = self.calls = self.served = 0
         self.waiting = agents
         self.left: dict[int, float] = {}
@@ -180,7 +184,8 @@ class Server:
                         CallId(call), self.now_ns, inflight=len(self.left), limit_is_binding=self.waiting > 0
                     )
                 elif not reads:
-                    received[CallId(call)] = received.get(CallId(call), 0) + max(1, round(10 * speed))
+                    size = self.late if self.left[call] < LENGTH / 2 else 1
+                    received[CallId(call)] = received.get(CallId(call), 0) + max(1, round(10 * speed)) * size
                 if self.left[call] <= 0:
                     received.pop(CallId(call), None)
                     self._end(call)
@@ -233,6 +238,70 @@ def test_where_fewer_are_served_no_more_the_probe_costs_little(slowdown: Callabl
 
     assert 4 in told.limits
     assert told.served >= 0.95 * Server(6, slowdown, tells=False).run(300).served
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_streams_that_are_fast_late_in_an_answer_do_not_keep_the_limit_low(seed: int) -> None:
+    # What is told late is told with fewer in flight, as waves end: whole answers show that they finish less.
+    told = Server(16, lambda _: 1.0, late=20, seed=seed).run(900)
+
+    assert told.served >= 0.9 * Server(16, lambda _: 1.0, late=20, seed=seed, tells=False).run(900).served
+
+
+def probing() -> Aimd:
+    """A limiter of 64 that has begun to probe fewer than the eight long streams that it serves."""
+    limiter = Aimd(AimdSettings(low=2, start=64), 64)
+    ids = [CallId(number) for number in range(8)]
+    for one in ids:
+        limiter.on_granted(one, one + 1, 0)
+        limiter.on_good(one, 0, inflight=8, limit_is_binding=False)
+    for number in range(1, 23):
+        limiter.on_received(dict.fromkeys(ids, 100), number * HALF_NS, inflight=8)
+    assert limiter.limit == 6
+    return limiter
+
+
+def test_a_probe_ends_though_no_answer_ends_and_streams_go_on() -> None:
+    limiter = probing()
+    for number in range(23, 23 + 2 * LASTS_NS // SECOND_NS + 1):
+        limiter.on_received(dict.fromkeys(map(CallId, range(8)), 100), number * HALF_NS, inflight=8)
+
+    assert limiter.limit == 64
+
+
+def test_a_probe_ends_by_time_alone() -> None:
+    limiter = probing()
+    ends_ns = limiter.probe_ends_ns
+    assert ends_ns is not None
+
+    assert not limiter.on_time(ends_ns - 1)
+    assert limiter.on_time(ends_ns)
+    assert limiter.limit == 64
+
+
+def test_an_outage_during_a_probe_leaves_the_limit_from_before_it() -> None:
+    limiter = probing()
+    assert limiter.uncut(12 * SECOND_NS) == 64
+
+    limiter.restart(6, 12 * SECOND_NS)
+    for number in range(64):
+        limiter.on_granted(CallId(100 + number), 1, 13 * SECOND_NS)
+        limiter.on_ended(
+            CallId(100 + number), Outcome.SUCCEEDED, granted_ns=13 * SECOND_NS, now_ns=14 * SECOND_NS, inflight=1
+        )
+    assert limiter.limit == 64
+
+
+def test_an_attempt_that_is_over_is_no_stream_any_more() -> None:
+    speeds = StreamSpeed()
+    for number in range(STREAMS_MAX + 1):
+        speeds.begun(CallId(number), 0, 0)
+    assert speeds.add({CallId(STREAMS_MAX): 100}, HALF_NS, HALF_NS) is None
+
+    speeds.ended(CallId(0))
+    speeds.begun(CallId(STREAMS_MAX), 0, 0)
+
+    assert speeds.add({CallId(STREAMS_MAX): 100}, HALF_NS, HALF_NS) is not None
 
 
 def test_a_probe_ends_when_no_stream_tells_any_more() -> None:
