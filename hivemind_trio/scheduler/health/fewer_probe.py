@@ -2,7 +2,11 @@
 
 The number in flight varies as agents begin, think and end, and a lower one that was served plainly more is gone to at
 once. Where nothing varies it, fewer are probed: for a few reports no new attempt begins beyond a lower limit. That
-costs a flat provider some slots for seconds, so what gains nothing is probed ever more seldom.
+costs a flat provider some slots for seconds, so what gains nothing is probed ever more seldom. A probe is over at the
+latest when no answer has ended for half a minute, or when no stream tells anything any more.
+
+A stream may be faster late in its answer, which is seen with fewer in flight more often. So whole answers have the last
+word (`LoadCurve.finishes_less`): where they show that fewer finish less, streams are not believed for a while.
 """
 
 from __future__ import annotations
