@@ -263,7 +263,7 @@ class Aimd:
         self._fewer.speeds.ended(call_id)
         self._expire(now_ns)
         if self._fewer.is_over(now_ns) or (self._fewer.is_probing and outcome is not Outcome.SUCCEEDED):
-            # What is cut is the limit from before the probe.
+            # The limit from before the probe is what is cut.
             self._set(self._forget_trial(now_ns) or self._limit, now_ns)
         area = self._curve.advance(inflight, now_ns)
         tried = self._tries.get(call_id)

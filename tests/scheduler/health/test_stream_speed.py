@@ -162,7 +162,7 @@ class Server:
         self.now_ns = self.calls = self.served = 0
         self.waiting = agents
         self.left: dict[int, float] = {}
-        """What is to be done by call; beyond `LENGTH` it reads the prompt."""
+        """Work left of each call; beyond `LENGTH` it reads the prompt."""
         self.granted: dict[int, int] = {}
         self.limits: list[int] = []
 
@@ -279,7 +279,7 @@ def served_flatly(seed: int, *, tells: bool, until_s: int) -> int:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_streams_that_are_fast_late_in_an_answer_do_not_keep_the_limit_low(seed: int) -> None:
-    # What is late is seen with fewer in flight more often: whole answers show that fewer finish less.
+    # The late part is seen with fewer in flight more often: whole answers show that fewer finish less.
     assert served_flatly(seed, tells=True, until_s=1800) >= 0.93 * served_flatly(seed, tells=False, until_s=1800)
 
 
