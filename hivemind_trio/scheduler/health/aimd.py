@@ -321,7 +321,7 @@ class Aimd:
         in_doubt = cap is not None and self._kept is not None and not cap.believed_ns and now_ns < cap.until_ns
         if level is None or in_doubt or self._limit < self._resume_to:
             return False
-        before, is_linear = self.limit, self._search.is_linear or self._early.is_linear  # then fewer would be less
+        before, is_linear = self.limit, self._search.is_measured_linear  # then fewer would be less
         if self._fewer.is_over(now_ns):
             return self.on_time(now_ns)
         move = self._fewer.on_report(

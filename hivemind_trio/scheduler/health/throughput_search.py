@@ -180,6 +180,8 @@ class ThroughputSearch:
     """Streams have told which of fewer at once is best."""
     is_linear: bool = attrs.field(default=False, init=False)
     """Throughput grew with the limit up to the best one: fewer would be less."""
+    is_measured_linear: bool = attrs.field(default=False, init=False)
+    """The same, by whole answers: time to first content says nothing of what comes after it."""
     fewer_ns: int = attrs.field(default=0, init=False)
     """When fewer at once may next be tried by `compare_fewer`."""
     _explores_ns: int = attrs.field(default=0, init=False)
@@ -212,7 +214,7 @@ class ThroughputSearch:
 
     def grew(self, began_ns: int, now_ns: int, *, helped: bool, is_linear: bool) -> None:
         """Note that the limit was raised at `began_ns` without being measured here, and whether that helped."""
-        self.is_linear, self._is_guess = is_linear, not helped
+        self.is_linear, self.is_measured_linear, self._is_guess = is_linear, False, not helped
         if not helped:
             self._more = LEAST_MORE
             self.stays_until_ns = now_ns + max(STAY_NS, STAY_SHARE * (now_ns - began_ns))
@@ -220,6 +222,7 @@ class ThroughputSearch:
     def fewer_are_more(self, now_ns: int, stay_ns: int) -> None:
         """Note that streams are served more where there are fewer: they go to that limit, and stay for so long."""
         self.is_down, self.is_linear, self._is_guess, self._is_told = False, False, False, True
+        self.is_measured_linear = False
         self._more = LEAST_MORE
         self.stays_until_ns = max(self.stays_until_ns, now_ns + stay_ns)
         self.moved(now_ns)
@@ -332,7 +335,7 @@ class ThroughputSearch:
                     return self._take_back(best, cohort.began_ns, gain + SURE * error, now_ns)
                 return self._higher(best) if now_ns >= self.stays_until_ns else None
             if gain + SURE * error >= asked:
-                self.is_linear = gain >= LINEAR * log(cohort.limit / best.limit)
+                self.is_linear = self.is_measured_linear = gain >= LINEAR * log(cohort.limit / best.limit)
                 self.best_cohort, self._stay_ns, self._more = cohort, STAY_NS, 1.0
                 return 2 * cohort.limit
             return self._take_back(best, cohort.began_ns, gain + SURE * error, now_ns)
@@ -343,7 +346,7 @@ class ThroughputSearch:
             self.stays_until_ns = max(self.stays_until_ns, now_ns + STAY_NS)
             return self._lower(cohort, STEP_FAR_DOWN if gain > SURE * error else STEP_DOWN)
         self.is_down = False
-        self.is_linear = -gain >= LINEAR * log(best.limit / cohort.limit)
+        self.is_linear = self.is_measured_linear = -gain >= LINEAR * log(best.limit / cohort.limit)
         if self.is_linear and self._is_guess:
             self.stays_until_ns, self._is_guess = now_ns, False  # each call at once has paid so far
         return self._higher(best) if now_ns >= self.stays_until_ns and not is_capped else best.limit

@@ -156,9 +156,19 @@ def test_where_more_at_once_are_served_no_less_fewer_are_hardly_ever_better(
 class Server:
     """Agents that ask again at once, and a server whose streams are slower the more there are, from the first byte."""
 
-    def __init__(self, agents: int, slowdown: Callable[[int], float], *, tells: bool = True, seed: int = 0) -> None:
+    def __init__(
+        self,
+        agents: int,
+        slowdown: Callable[[int], float],
+        *,
+        tells: bool = True,
+        seed: int = 0,
+        begins_at_once: bool = False,
+    ) -> None:
         self.limiter = Aimd(AimdSettings(low=2, start=8), 64)
         self.slowdown, self.tells, self.random = slowdown, tells, Random(seed)
+        self.begins_at_once = begins_at_once
+        """First content takes the same time however many there are."""
         self.now_ns = self.calls = self.served = 0
         self.waiting = agents
         self.left: dict[int, float] = {}
@@ -174,7 +184,7 @@ class Server:
             speed = 100 / self.slowdown(len(self.left))
             for call in list(self.left):
                 reads = self.left[call] > LENGTH
-                self.left[call] -= speed / 10
+                self.left[call] -= 30.0 if reads and self.begins_at_once else speed / 10
                 if reads and self.left[call] <= LENGTH:
                     self.limiter.on_good(
                         CallId(call), self.now_ns, inflight=len(self.left), limit_is_binding=self.waiting > 0
@@ -225,6 +235,14 @@ def test_a_fleet_finds_the_number_that_a_server_serves_best(agents: int, knee: i
     assert abs(told.limiter.limit - knee) <= 2
     untold = Server(agents, crowded(knee), tells=False).run(120)
     assert told.served > untold.served * (1.5 if agents < 10 else 0.9)  # a larger fleet's growth has told it at once
+
+
+@pytest.mark.parametrize(("agents", "knee"), [(12, 3), (12, 4), (16, 4)])
+def test_a_server_that_begins_all_at_once_is_probed_as_well(agents: int, knee: int) -> None:
+    # First content comes as soon with more at once, so the limit has doubled: it says nothing of what follows.
+    told = Server(agents, crowded(knee), begins_at_once=True).run(240)
+
+    assert told.served > 1.5 * Server(agents, crowded(knee), begins_at_once=True, tells=False).run(240).served
 
 
 @pytest.mark.parametrize("slowdown", [lambda _: 1.0, lambda count: float(count)], ids=["flat", "shared"])
