@@ -1,11 +1,12 @@
-"""Dispatch rate learned from refusals: multiplicative decrease to the rate that was accepted, steady growth after it.
+"""Dispatch rate learned from refusals: multiplicative decrease to the rate that was accepted, growth after it.
 
 There is no rate until the provider refuses a call for going too often. Then the rate is what the provider accepted
-since the refusal before, and it grows until the next one. A fixed window, a token bucket, a shared key and an
-acceleration guard all look the same from outside, and this holds for each of them.
+since the refusal before, and it grows until the next one, slowly near the rate that was refused last. A fixed window,
+a token bucket, a shared key and an acceleration guard all look the same from outside, and this holds for each of them.
 
 Refusals alone measure nothing: where hardly any call has been accepted yet, and where probes have shown that the rate
-is wrong, it doubles with each round of accepted calls until the next refusal (TCP's slow start).
+is wrong, it doubles with each round of accepted calls until the next refusal (TCP's slow start). Once it has doubled,
+a refusal ends that for good: what the provider accepts is then known to a factor of two.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ SECOND_NS: Final = 1_000_000_000
 
 GROWTH: Final = 1.07
 """Per second: 4 % recovers too slowly after other users of a key have gone, 10 % costs a third more refusals."""
+GROWTH_NEAR: Final = 1.02
+"""Per second, near the rate that was refused last: there the provider accepts most, and what is tried beyond it is
+likely to be refused (CUBIC's plateau: Ha, Rhee and Xu, 2008)."""
+NEAR: Final = (0.9, 1.1)
+"""From and to which share of that rate is near it."""
 GROWTH_OVER_S: Final = 10.0
 """At most so many seconds between two grants count as growth: an idle provider proves nothing."""
 BELOW: Final = 0.85
@@ -48,6 +54,10 @@ JITTER: Final = 0.4
 """Largest share by which a time between two attempts is shortened."""
 MISSES: Final = 2
 """Attempts refused in a row after which it is: before, the delay is as good a guess as any."""
+MISS_NS: Final = SECOND_NS
+MISS_MAX_NS: Final = 5 * SECOND_NS
+"""Least delay for each further one, and at most, where a lower rate would not help: refused calls may count, too, and
+use up all that the provider gives."""
 _GOLDEN: Final = 0.6180339887498949
 
 
@@ -94,10 +104,14 @@ class LearnedRate:
     """Time over which that batch was granted."""
     _before: float | None = attrs.field(default=None, init=False)
     """Rate before that batch was judged."""
+    _refused_per_s: float = attrs.field(default=MOST, init=False)
+    """Rate at which a call was refused last."""
     _guessed: bool = attrs.field(default=True, init=False)
     """There was no rate before that batch, or only a guess."""
     _doubling: bool = attrs.field(default=False, init=False)
     """The rate doubles with each round of accepted calls, until the next refusal."""
+    _is_bracketed: bool = attrs.field(default=False, init=False)
+    """The rate has doubled since the last refusal: what the provider accepts is between the one before and this."""
     _doubled_ns: int = attrs.field(default=0, init=False)
     """Start of the round whose first success doubles it."""
     _tries: deque[_PacedAttempt] = attrs.field(factory=lambda: deque(maxlen=TRIES_MAX), init=False)
@@ -120,7 +134,7 @@ class LearnedRate:
         self._misses = 0
         if not self._doubling or self.per_s is None or granted_ns < self._doubled_ns:
             return
-        self._doubled_ns = now_ns
+        self._doubled_ns, self._is_bracketed = now_ns, True
         self.per_s *= 2
         if self.per_s > MOST:
             self.clear()
@@ -134,7 +148,8 @@ class LearnedRate:
         self._granted += 1
         if self.per_s is not None:
             self._tries.append(_PacedAttempt(now_ns, self.per_s))
-            self.per_s *= GROWTH ** min(GROWTH_OVER_S, (now_ns - self._last_ns) / SECOND_NS)
+            growth = GROWTH_NEAR if NEAR[0] <= self.per_s / self._refused_per_s <= NEAR[1] else GROWTH
+            self.per_s *= growth ** min(GROWTH_OVER_S, (now_ns - self._last_ns) / SECOND_NS)
             if self.per_s > MOST:
                 self.clear()
             else:
@@ -147,8 +162,11 @@ class LearnedRate:
             self._batch_ns, self._complained_ns = self._complained_ns, now_ns
             self._accepted = self._granted - 1
             self._took_ns = max(PERIOD_NS, now_ns - self._first_ns)
-            self._guessed = self.per_s is None or (self._doubling and self._guessed)
+            self._guessed = self.per_s is None or (self._doubling and self._guessed and not self._is_bracketed)
+            self._is_bracketed = False
             self._before = self.per_s
+            if self._before is not None and self._accepted > 0:
+                self._refused_per_s = self._before
             self._granted = 0
             self._misses += 1
         elif granted_ns > self._batch_ns:
@@ -157,7 +175,8 @@ class LearnedRate:
             return
         if self._before is not None and not self._guessed and not self._would_help(granted_ns):
             self.per_s = self._before
-            self.opens_ns = max(now_ns, self._last_ns + jittered(int(SECOND_NS / self.per_s), self._misses))
+            delay_ns = max(int(SECOND_NS / self.per_s), min(MISS_NS * (self._misses - MISSES), MISS_MAX_NS))
+            self.opens_ns = max(now_ns, self._last_ns + jittered(delay_ns, self._misses))
             return
         rate = BELOW * max(0, self._accepted) * SECOND_NS / self._took_ns
         self._doubling = self._guessed and self._accepted < MEASURED

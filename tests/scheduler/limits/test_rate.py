@@ -154,6 +154,100 @@ def test_refusals_alone_are_a_guess_that_doubles_with_each_round_of_accepted_cal
         now_ns = max(now_ns + 2, rate.opens_ns)
 
 
+def test_a_refusal_of_a_rate_that_has_doubled_ends_the_doubling() -> None:
+    rate = LearnedRate()
+    rate.on_granted(0)
+    rate.on_refused(0, SECOND_NS // 10)
+    assert rate.per_s == GUESS
+    first_ns = rate.opens_ns
+    rate.on_granted(first_ns)
+    rate.on_good(first_ns, first_ns + 1)  # accepted at half of a call a second
+    second_ns = rate.opens_ns
+    rate.on_granted(second_ns)
+    rate.on_refused(second_ns, second_ns + 1)  # refused at about one
+    lowered = rate.per_s
+    assert lowered is not None
+    assert lowered < 2 * GUESS
+
+    third_ns = rate.opens_ns
+    rate.on_granted(third_ns)
+    before = rate.per_s
+    rate.on_good(third_ns, third_ns + 1)
+
+    assert rate.per_s == before, "what is accepted is known to a factor of two"
+
+
+def test_of_a_new_window_nothing_is_known() -> None:
+    rate = LearnedRate()
+    rate.on_granted(0)
+    rate.on_refused(0, 1)
+    now_ns = rate.opens_ns
+    rate.on_granted(now_ns)
+    rate.on_good(now_ns, now_ns + 1)  # doubled
+    rate.on_granted(now_ns + 2)
+    rate.on_refused(now_ns + 2, now_ns + 3)
+
+    rate.clear()
+    for _ in range(2):
+        now_ns += SECOND_NS
+        rate.on_granted(now_ns)
+        rate.on_refused(now_ns, now_ns + 1)
+    now_ns += SECOND_NS
+    rate.on_granted(now_ns)
+    before = rate.per_s
+    assert before is not None
+    rate.on_good(now_ns, now_ns + 1)
+    assert rate.per_s == 2 * before
+
+
+def test_it_grows_slowly_near_the_rate_that_was_refused_last() -> None:
+    rate, now_ns = used_to(4)
+    rate.on_refused(now_ns, now_ns)
+    refused_ns = begin(rate, now_ns, 10)[-1]
+    top = rate.per_s
+    assert top is not None
+    rate.on_refused(refused_ns, refused_ns)
+    assert rate.per_s is not None
+    assert rate.per_s < 0.9 * top
+
+    rates = []
+    for at_ns in range(refused_ns + SECOND_NS, refused_ns + 30 * SECOND_NS, SECOND_NS):
+        before = rate.per_s
+        rate.on_granted(at_ns)
+        rates.append((before / top, rate.per_s / before))
+
+    assert min(rates)[0] < 0.88
+    assert max(rates)[0] > 1.12
+    assert {round(growth, 2) for share, growth in rates if 0.91 < share < 1.08} == {1.02}
+    assert {round(growth, 2) for share, growth in rates if share < 0.88 or share > 1.12} == {1.07}
+
+
+def test_where_a_lower_rate_would_not_help_and_nothing_is_accepted_attempts_become_rare() -> None:
+    """Refused calls may count: those at the rate that is right would use up all that the provider gives."""
+    random = Random(3)
+    rate = LearnedRate()
+    now_ns = 0
+    rate.on_granted(now_ns)
+    rate.on_refused(now_ns, now_ns)
+    for _ in range(200):  # refused by chance, at any rate
+        now_ns = max(now_ns + 1, rate.opens_ns)
+        rate.on_granted(now_ns)
+        (rate.on_refused if random.random() < 0.5 else rate.on_good)(now_ns, now_ns)
+
+    delays = []
+    for missed in range(1, 13):
+        now_ns = max(now_ns + 1, rate.opens_ns)
+        rate.on_granted(now_ns)
+        before = rate.per_s
+        rate.on_refused(now_ns, now_ns)
+        if rate.per_s == before:  # a lower one would not help
+            delays.append((missed, (rate.opens_ns - now_ns) / SECOND_NS))
+
+    assert len(delays) >= 8
+    assert max(delay for _, delay in delays) <= 5
+    assert all(delay >= 2.9 for missed, delay in delays if missed >= 7)
+
+
 def test_a_measured_rate_does_not_double() -> None:
     rate, now_ns = used_to(4)
     rate.on_refused(now_ns, now_ns)
@@ -234,12 +328,17 @@ class _Oracle:
     doubles_from_ns: int | None = None
     """A success of what was granted since then doubles the rate; None: none does."""
     rate: float | None = None
+    doubled: bool = False
+    """The rate has doubled since the last refusal."""
+    highest: float = MOST
+    """Rate at which the last batch was refused of which any was accepted."""
 
     def on_granted(self, now_ns: int) -> None:
         if self.rate is not None:
             self.tries.append([now_ns, self.rate, 0])
             idle_s = (now_ns - self.grants[-1]) / SECOND_NS
-            self.rate *= GROWTH ** min(GROWTH_OVER_S, idle_s)
+            near = 0.9 <= self.rate / self.highest <= 1.1
+            self.rate *= (1.02 if near else GROWTH) ** min(GROWTH_OVER_S, idle_s)
             self._forget_what_is_no_limit()
         self.grants.append(now_ns)
 
@@ -249,14 +348,18 @@ class _Oracle:
 
     def on_good(self, granted_ns: int, now_ns: int) -> None:
         if self.rate is not None and self.doubles_from_ns is not None and granted_ns >= self.doubles_from_ns:
-            self.rate, self.doubles_from_ns = 2 * self.rate, now_ns
+            self.rate, self.doubles_from_ns, self.doubled = 2 * self.rate, now_ns, True
             self._forget_what_is_no_limit()
 
     def on_refused(self, granted_ns: int, now_ns: int) -> None:
         if not self.complaints or granted_ns > self.complaints[-1]:
             self.complaints.append(now_ns)
-            self.guessed = self.rate is None or (self.guessed and self.doubles_from_ns is not None)
-            self.before = self.rate
+            slow_start = self.doubles_from_ns is not None and not self.doubled
+            self.guessed = self.rate is None or (self.guessed and slow_start)
+            self.before, self.doubled = self.rate, False
+            earlier = self.complaints[-2] if len(self.complaints) > 1 else -1
+            if self.before is not None and sum(earlier < at_ns <= now_ns for at_ns in self.grants) > 1:
+                self.highest = self.before
         elif len(self.complaints) >= 2 and granted_ns <= self.complaints[-2]:
             return
         number = len(self.complaints) - 1
