@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 import pytest
 import trio
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
@@ -321,6 +321,7 @@ tries = st.builds(
 )
 
 
+@settings(max_examples=settings().max_examples // 4)
 @given(st.data())
 def test_whatever_happens_every_job_ends_in_one_session(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
