@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, settings
 settings.register_profile("any", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 # The gate asks the same questions each time, so that what is red is red because of what was changed.
 settings.register_profile(
-    "ci", settings.get_profile("any"), max_examples=60, stateful_step_count=40, derandomize=True, database=None
+    "ci", settings.get_profile("any"), max_examples=100, stateful_step_count=40, derandomize=True, database=None
 )
 settings.register_profile("long", settings.get_profile("any"), max_examples=20_000, stateful_step_count=80)
 # While writing: what fails is shown as it was found, for shrinking a long history takes minutes.
