@@ -193,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _plan_headers(status: str, used: dict[str, float], left_s: float) -> dict[str, str]:
-    reset = str(int(time.time() + left_s + 1))  # noqa: TID251
+    reset = str(int(time.time() + left_s + 1))  # noqa: TID251 - a reset is read against a real clock
     name = "anthropic-ratelimit-unified"
     return {
         f"{name}-status": status,

@@ -9,7 +9,7 @@ state is read as the next run would:
 - nothing is charged that never reached the proxy;
 - the provider never gets more than the budget allows.
 
-Where no call reaches the provider before any kill, nothing was tried, and that fails, too.
+A run in which no call reaches the provider before a kill tests nothing, and fails.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def birth(pid: int) -> str:
     except FileNotFoundError:
         if Path("/proc/self/stat").exists():
             return ""
-        seen = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)  # noqa: S603, S607
+        seen = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)  # noqa: S603, S607 - `ps` of the path, of a number
         return seen.stdout.strip()
     except OSError:
         return ""

@@ -67,7 +67,7 @@ class Bench:
 
     async def answered(self, calls: int) -> None:
         """Wait until the sessions hold so many answers. The agents are other processes: only their files tell."""
-        while sum("answer" in line for session in self.told() for line in session) < calls:  # noqa: ASYNC110
+        while sum("answer" in line for session in self.told() for line in session) < calls:  # noqa: ASYNC110 - other processes write the file
             await trio.sleep(0.05)
 
 

@@ -60,7 +60,7 @@ class RedisServer:
         """Become a replica, and return once it has what its master has."""
         await self.send("REPLICAOF", "127.0.0.1", f"{master.port}")
         with trio.fail_after(120):
-            while "master_link_status:up" not in await self.send("INFO", "replication"):  # noqa: ASYNC110
+            while "master_link_status:up" not in await self.send("INFO", "replication"):  # noqa: ASYNC110 - Redis tells of it by no event
                 await trio.sleep(0.05)
 
     async def stop(self) -> None:

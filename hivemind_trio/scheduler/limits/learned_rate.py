@@ -24,7 +24,7 @@ GROWTH_NEAR: Final = 1.02
 """Per second, near the rate that was refused last: there the provider accepts most, and what is tried beyond it is
 likely to be refused (CUBIC's plateau: Ha, Rhee and Xu, 2008)."""
 NEAR: Final = (0.9, 1.1)
-"""From and to which share of that rate is near it."""
+"""Least and greatest share of that rate that is near it."""
 GROWTH_OVER_S: Final = 10.0
 """At most so many seconds between two grants count as growth: an idle provider proves nothing."""
 BELOW: Final = 0.85
@@ -56,8 +56,8 @@ MISSES: Final = 2
 """Attempts refused in a row after which it is: before, the delay is as good a guess as any."""
 MISS_NS: Final = SECOND_NS
 MISS_MAX_NS: Final = 5 * SECOND_NS
-"""Least delay for each further one, and at most, where a lower rate would not help: refused calls may count, too, and
-use up all that the provider gives."""
+"""Least delay that each further refusal adds, and the longest, while a lower rate would not help: refused calls may
+count, too, and use up all that the provider gives."""
 _GOLDEN: Final = 0.6180339887498949
 
 
@@ -105,7 +105,8 @@ class LearnedRate:
     _before: float | None = attrs.field(default=None, init=False)
     """Rate before that batch was judged."""
     _refused_per_s: float = attrs.field(default=MOST, init=False)
-    """Rate at which a call was refused last."""
+    """Rate at which the last batch was refused of which a call was accepted; of a batch that was refused whole the rate
+    says little."""
     _guessed: bool = attrs.field(default=True, init=False)
     """There was no rate before that batch, or only a guess."""
     _doubling: bool = attrs.field(default=False, init=False)

@@ -121,8 +121,8 @@ def foresee(
         providers = {call_id: one.treatment.provider or "" for call_id, one in waiters.items()}
         # Chance is to be repeatable, and not the same at every estimate: its errors would never cancel out.
         name = f"starts/{scheduler.state.now_ns}"
-        luck = Luck.of(seed, Random(name))  # noqa: S311
-        future = Future(scheduler, habits, Random(f"{name}/{seed}"), luck)  # noqa: S311
+        luck = Luck.of(seed, Random(name))  # noqa: S311 - to be repeatable
+        future = Future(scheduler, habits, Random(f"{name}/{seed}"), luck)  # noqa: S311 - to be repeatable
         for other in (*agents, *newcomers(habits.first_calls, HORIZON_NS, future.random)):
             future.expect(other, asked=False)
         futures.append(future.starts(HORIZON_NS, EVENTS_MAX))

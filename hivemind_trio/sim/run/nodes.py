@@ -226,7 +226,7 @@ class SimulatedNode:
         key = draw.window
         ask = draw.of_node(self.name, self.epoch, self.route.program.server.sharers)
         name, shape = f"{key.glob}:{key.dimension}:{key.window_ns}", WindowShape(max(1, key.window_ns // MS))
-        failed: Callable[[], None] = lambda: self.route.post(WindowUnanswered(key, draw.seq))  # noqa: E731
+        failed: Callable[[], None] = lambda: self.route.post(WindowUnanswered(key, draw.seq))  # noqa: E731 - its type is given
         self.store.ask(
             self.name,
             "draw",
@@ -277,7 +277,7 @@ class SimulatedNode:
                 for draw in asked.accounts
             ),
         )
-        failed: Callable[[], None] = lambda: self.route.post(BudgetsUnanswered(asked.seq))  # noqa: E731
+        failed: Callable[[], None] = lambda: self.route.post(BudgetsUnanswered(asked.seq))  # noqa: E731 - its type is given
 
         def run(model: FleetModel, now_ms: int) -> BudgetsAnswer:
             answer = model.spend(ask, now_ms)

@@ -53,7 +53,7 @@ Reply = TypeVar("Reply")
 FENCED: Final = "fenced"
 
 
-class StoreNotInstalled(Exception):  # noqa: N818
+class StoreNotInstalled(Exception):  # noqa: N818 - it becomes a message
     """The client library is not installed."""
 
     help = "install it with `pip install 'hivemind-trio[redis]'`"

@@ -258,7 +258,7 @@ def _spans(rows: _Rows) -> dict[int, _SessionSpan]:
     """Return the extents of sessions with calls, in the order of sessions."""
 
     def grouped(columns: str, table: str) -> dict[int, tuple[int, ...]]:
-        query = f"SELECT {table}.session, {columns} FROM {rows.source(table)} GROUP BY {table}.session"  # noqa: S608
+        query = f"SELECT {table}.session, {columns} FROM {rows.source(table)} GROUP BY {table}.session"  # noqa: S608 - names of our own tables
         return {row[0]: tuple(row)[1:] for row in rows.database.execute(query)}
 
     arrivals = grouped("min(calls.at_ns), max(calls.at_ns)", "calls")

@@ -142,7 +142,7 @@ def _granted(database: sqlite3.Connection, waited: WaitingTurn) -> Iterator[_Gra
 
 def place_of(row: sqlite3.Row) -> str:
     """Return the account or provider of an attempt; a journal of an older version has no accounts."""
-    return str((row["account"] if "account" in row.keys() else None) or row["provider"])  # noqa: SIM118
+    return str((row["account"] if "account" in row.keys() else None) or row["provider"])  # noqa: SIM118 - a row of SQLite has no `in` by key
 
 
 def _had_ns(attempts: Sequence[_Granted], at_ns: int) -> int:

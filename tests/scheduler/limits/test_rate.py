@@ -177,7 +177,7 @@ def test_a_refusal_of_a_rate_that_has_doubled_ends_the_doubling() -> None:
     assert rate.per_s == before, "what is accepted is known to a factor of two"
 
 
-def test_of_a_new_window_nothing_is_known() -> None:
+def test_nothing_is_known_of_a_new_window() -> None:
     rate = LearnedRate()
     rate.on_granted(0)
     rate.on_refused(0, 1)
@@ -222,7 +222,7 @@ def test_it_grows_slowly_near_the_rate_that_was_refused_last() -> None:
     assert {round(growth, 2) for share, growth in rates if share < 0.88 or share > 1.12} == {1.07}
 
 
-def test_where_a_lower_rate_would_not_help_and_nothing_is_accepted_attempts_become_rare() -> None:
+def test_attempts_become_rare_while_none_is_accepted_and_a_lower_rate_would_not_help() -> None:
     """Refused calls may count: those at the rate that is right would use up all that the provider gives."""
     random = Random(3)
     rate = LearnedRate()

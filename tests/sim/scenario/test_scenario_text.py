@@ -159,7 +159,7 @@ def test_what_a_provider_is_told_it_is(line: str, field: str, value: object) -> 
     ],
     ids=lambda value: value.replace("\n", "; ") if isinstance(value, str) else "",
 )  # fmt: skip
-def test_a_mistake_has_its_line_and_its_remedy(text: str, line: int, where: str, help: str) -> None:  # noqa: A002
+def test_a_mistake_has_its_line_and_its_remedy(text: str, line: int, where: str, help: str) -> None:  # noqa: A002 - as the error calls it
     with pytest.raises(ScenarioError) as raised:
         parse_scenario(text, name="x.toml")
 
