@@ -154,7 +154,8 @@ async def test_commands_that_read_the_journal_say_what_it_lacks(
             await proxy.says("journal_write_failed")
             during = await said(reads)
             other.execute("ROLLBACK")
-        await proxy.says("journal_write_recovered")
+        # Each worker says for itself that it failed, and that it has recovered.
+        await proxy.until(lambda: len(proxy.of("journal_write_recovered")) == len(proxy.of("journal_write_failed")))
         after = await said(reads[:1])
 
     assert before == after == [("", None)]
