@@ -10,6 +10,8 @@ import tempfile
 
 from hypothesis import HealthCheck, Phase, settings
 
+from tests.support import forked
+
 # No deadline per example, and none for drawing one: how long that takes says something about the machine and nothing
 # about the code.
 settings.register_profile("any", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -34,6 +36,7 @@ os.environ.pop("XDG_RUNTIME_DIR", None)
 # pytest-xdist says 80 in its workers: output is as wide as it comes unless a test says how wide.
 os.environ.pop("COLUMNS", None)
 settings.load_profile(os.environ.get("HIVEMIND_TEST_PROFILE", "ci"))
+forked.install()
 
 
 def pytest_collection_finish() -> None:

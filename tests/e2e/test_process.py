@@ -6,6 +6,8 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -20,6 +22,7 @@ from hivemind_trio.demo import ScriptedReply, SimulatedProvider
 from hivemind_trio.policy import MemoryFiles, check
 from tests.e2e.house import in_thread, messages
 from tests.e2e.process import PATIENCE_S, environment, run, serving
+from tests.support.forked import as_ever
 from tests.support.ports import kept_port
 
 # openai-python leaves its async generators half read at the end of every stream.
@@ -103,19 +106,21 @@ async def refused(url: str) -> bool:
 # ---- serving and reloading ----
 
 
-async def test_a_policy_file_runs_a_proxy(policy: Path) -> None:
+@pytest.mark.parametrize("start", [as_ever, nullcontext])
+async def test_a_policy_file_runs_a_proxy(policy: Path, start: Callable[[], AbstractContextManager[None]]) -> None:
     def ask(url: str) -> str:
         with anthropic.Anthropic(base_url=url, api_key="a-secret-key", max_retries=0) as client:
             answer = client.messages.create(model="claude-x", max_tokens=50, messages=messages())
         assert answer.content[0].type == "text"
         return answer.content[0].text
 
-    async with serving("--policy", policy, "--log-calls") as proxy:
-        answer = await in_thread(lambda: ask(proxy.url))
-        call = await proxy.says("call_ended")
-        proxy.signal(signal.SIGINT)
-        status = await proxy.ended()
-        lines = "\n".join(proxy.lines)
+    with start():
+        async with serving("--policy", policy, "--log-calls") as proxy:
+            answer = await in_thread(lambda: ask(proxy.url))
+            call = await proxy.says("call_ended")
+            proxy.signal(signal.SIGINT)
+            status = await proxy.ended()
+            lines = "\n".join(proxy.lines)
 
     assert answer
     assert (call["provider"], call["model"], call["status"], call["level"]) == ("sim", "claude-x", 200, "info")
