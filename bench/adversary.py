@@ -41,7 +41,18 @@ import attrs
 import trio
 
 from bench.adversaries.bound import hint_free, lower_bound
-from bench.adversaries.draw import NAMED, PARAMETERS, declared, held_out, named, parsed, undeclared, values_of, written
+from bench.adversaries.draw import (
+    NAMED,
+    OWN_KEYS,
+    PARAMETERS,
+    declared,
+    held_out,
+    named,
+    parsed,
+    undeclared,
+    values_of,
+    written,
+)
 from bench.adversaries.provider import Traits
 from bench.adversaries.run import Drawing, Result, Way, World
 from bench.adversaries.sockets import SOCKET_WAYS, Real, over_sockets
@@ -688,11 +699,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _names(given: argparse.Namespace) -> list[str]:
-    names = [str(seed) for seed in range(given.seed, given.seed + given.drawings)]
+    keys = OWN_KEYS if given.own_keys else ""
+    names = [f"{seed}{keys}" for seed in range(given.seed, given.seed + given.drawings)]
     if given.holdout == "both":
         return names
     wanted = given.holdout == "only"
-    return [name for name in names if held_out(int(name), values_of(name)) is wanted]
+    return [name for name in names if held_out(parsed(name)[0], values_of(name)) is wanted]
 
 
 def _parsed(arguments: list[str] | None) -> argparse.Namespace:
@@ -711,6 +723,7 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--search", type=float, metavar="SECONDS", help="look for the worst that long")
     parser.add_argument("--chance", type=int, metavar="RUNS", help="hold `ours` against so many further runs of itself")
     parser.add_argument("--holdout", choices=("only", "without", "both"), default="both")
+    parser.add_argument("--own-keys", action="store_true", help="each agent has a key of its own for the one account")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--rows", type=Path, metavar="FILE", help="one line of JSON for each drawing, as it is done")
     parser.add_argument("--md", type=Path, metavar="FILE")

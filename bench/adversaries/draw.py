@@ -1,7 +1,8 @@
 """Drawings of the adversary bench: the space that providers and fleets are drawn from, and scenarios by name.
 
 A drawing is written `SEED` or `SEED,PARAMETER=SEED,...`: every parameter is drawn by itself from the seed and its name,
-so a search can draw some of them anew and keep the others.
+so a search can draw some of them anew and keep the others. With `keys=own` at its end, each agent has a key of its own
+for the one account.
 
 The hold-out, fixed before the first run and kept out of all tuning, is a tenth of the seeds (those that end in 7) and
 three combinations of kinds (`held_out`).
@@ -164,13 +165,17 @@ PARAMETERS: Final[dict[str, Callable[[Random], Any]]] = {
 }
 
 
+OWN_KEYS: Final = ",keys=own"
+"""End of the name of a drawing whose agents have keys of their own."""
+
+
 def parsed(text: str) -> tuple[int, dict[str, int]]:
     """A drawing's seed, and the parameters that have seeds of their own.
 
     Raises:
         ValueError: With words for people.
     """
-    first, *rest = text.split(",")
+    first, *rest = text.removesuffix(OWN_KEYS).split(",")
     own = {}
     for each in rest:
         name, _, seed = each.partition("=")
@@ -200,7 +205,14 @@ def drawn(text: str) -> Drawing:
     traits = _traits(values)
     chance = Random(f"adversary/{seed}/jobs")
     jobs = tuple(_job(number, values, traits, chance) for number in range(values["agents"]))
-    return Drawing(name=text, seed=seed, traits=traits, jobs=jobs, patience_ns=int(values["patience_s"] * SECOND_NS))
+    return Drawing(
+        name=text,
+        seed=seed,
+        traits=traits,
+        jobs=jobs,
+        patience_ns=int(values["patience_s"] * SECOND_NS),
+        own_keys=text.endswith(OWN_KEYS),
+    )
 
 
 def _traits(values: Mapping[str, Any]) -> Traits:
@@ -419,10 +431,19 @@ _NAMED: Final[dict[str, tuple[Traits, tuple[Job, ...]]]] = {
     # At a cap on calls at once, a 429 that does not say so and asks for long waits.
     "cap-bare-429": (attrs.evolve(_SLOW, caps=((0, 6),), full=Full.BARE, word=Word.LONG), _fleet(30, 3)),
     "guard": (attrs.evolve(_QUICK, guard=Guard(base=5, factor=1.5)), _fleet(30, 6)),
+    # Each agent has a key of its own for one account, which counts refused calls and says nothing of its limits.
+    "keys-of-one": (attrs.evolve(_SILENT, quotas=_requests(60, Kind.ROLLING), refusals_count=True), _fleet(20, 5)),
 }
 
 NAMED: Final[dict[str, Drawing]] = {
-    name: Drawing(name=name, seed=1, traits=traits, jobs=jobs, patience_ns=120 * SECOND_NS)
+    name: Drawing(
+        name=name,
+        seed=1,
+        traits=traits,
+        jobs=jobs,
+        patience_ns=120 * SECOND_NS,
+        own_keys=name == "keys-of-one",
+    )
     for name, (traits, jobs) in _NAMED.items()
 }
 """Providers of `feedback.md`'s table and of its text, written by hand. Clients wait 120 s."""

@@ -107,6 +107,8 @@ class Drawing:
     traits: Traits
     jobs: tuple[Job, ...]
     patience_ns: int
+    own_keys: bool = False
+    """Each agent has a key of its own for the one account."""
 
     @property
     def turns(self) -> int:
@@ -846,6 +848,7 @@ class Ours:
                 tokens_max_out=ask.tokens_max,
             ),
             caller=agent.job.agent,
+            credential=agent.job.agent if world.drawing.own_keys else "",
             again=ask.key,
             # Its client does not try again by itself: it will have had its 200.
             patience_ns=held_ns,

@@ -22,7 +22,7 @@ import attrs
 import trio
 
 from bench.simulated.worlds import text_of
-from bench.sockets.clients import PAD, Caller
+from bench.sockets.clients import CREDENTIAL, PAD, Caller
 from bench.sockets.sockets import _move_in, house_process
 from hivemind_trio.model import Api
 from hivemind_trio.sim import CLIENTS, ClientBehaviour, ClientReply
@@ -380,7 +380,13 @@ class _Fleet:
     async def _live(self, number: int, job: Job) -> None:
         api = self.drawing.traits.api
         chance = Random(f"{self.drawing.seed}/client/{number}")
-        caller = Caller(client=self.client, api=api, model=model_of(job.turns[0].ask.group), path=PATHS[api])
+        caller = Caller(
+            client=self.client,
+            api=api,
+            model=model_of(job.turns[0].ask.group),
+            path=PATHS[api],
+            credential=f"sk-{job.agent}" if self.drawing.own_keys else CREDENTIAL,
+        )
         await trio.sleep(job.start_ns / 1e9)
         for place, turn in enumerate(job.turns):
             await trio.sleep(turn.think_ns / 1e9)

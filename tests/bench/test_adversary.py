@@ -12,7 +12,7 @@ import trio
 
 from bench import adversary
 from bench.adversaries import provider as provider
-from bench.adversaries.draw import NAMED, held_out, undeclared, values_of
+from bench.adversaries.draw import NAMED, held_out, named, undeclared, values_of
 from bench.adversaries.provider import SECOND_NS
 from bench.adversaries.run import Drawing, Way, World
 from bench.adversaries.sockets import over_sockets
@@ -217,3 +217,20 @@ def test_an_error_behind_the_200_of_the_proxy_breaks_the_stream(wait: str, is_be
     assert any("held too long" in line for line in lines)
     assert any("gets its 200" in line for line in lines) is is_behind
     assert (result.behind > 0) is is_behind
+
+
+def test_keys_of_one_account_do_not_starve_each_other() -> None:
+    one = adversary.outcome("keys-of-one", [Way.OURS])
+
+    result = one.results[Way.OURS]
+    assert (result.dead, result.crashed) == (0, "")
+    assert result.makespan_ns < 2 * one.order_ns
+    assert result.wasted < 1
+
+
+def test_a_drawing_with_keys_of_its_agents_own_is_the_same_but_for_them() -> None:
+    shared, own = named("24"), named("24,keys=own")
+
+    assert (shared.own_keys, own.own_keys) == (False, True)
+    assert (own.traits, own.jobs, own.patience_ns) == (shared.traits, shared.jobs, shared.patience_ns)
+    assert held_out(7, values_of("7,keys=own"))

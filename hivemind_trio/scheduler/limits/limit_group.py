@@ -19,6 +19,7 @@ from hivemind_trio.scheduler.protocol.snapshot import GateSnapshot
 from .concurrency_limit import ConcurrencyLimit
 from .rate_limiter import RateLimiter
 from .rate_limits import RateLimits
+from .refused_accounts import RefusedAccounts
 
 MODELS_MAX: Final = 64
 """With quotas of their own: models are the callers' words. The others share one."""
@@ -41,6 +42,8 @@ class LimitGroup:
     """Rate limits by model, where the policy has no block: providers count by model."""
     _own: dict[tuple[str, str], RateLimits] = attrs.field(factory=dict, init=False)
     """(Account, model) -> rate limits of callers' own credentials. The model is empty where the policy has a block."""
+    _together: dict[str, RefusedAccounts] = attrs.field(factory=dict, init=False)
+    """Model, as in `_own` -> accounts that were refused."""
     _first: str | None = attrs.field(default=None, init=False)
     """The first account whose calls count here; None: there has been none."""
     _several: bool = attrs.field(default=False, init=False)
@@ -59,7 +62,8 @@ class LimitGroup:
             learns: Whether the provider's rate-limit headers are believed.
         """
         if block is None or self._block is None:
-            self._own = {key: quotas for key, quotas in self._own.items() if (key[1] == "") is (block is not None)}
+            for key in [key for key in self._own if (key[1] == "") is (block is None)]:
+                self._forget(key)
         self._block, self._learns = block, learns
         self.slots.resize(block.concurrency if block is not None else None)
         self._quotas.load(block.quotas if block is not None else (), now_ns, learns=learns)
@@ -143,8 +147,17 @@ class LimitGroup:
         if known is None:
             if len(self._own) >= ACCOUNTS_MAX:
                 idle = (key for key, quotas in self._own.items() if not quotas.inflight)
-                del self._own[next(idle, next(iter(self._own)))]
+                self._forget(next(idle, next(iter(self._own))))
             known = RateLimits(self.parts)
+            known.gate.accounts = self._together.setdefault(model, RefusedAccounts())
+            known.gate.accounts.members += 1
             self._prepare(known, now_ns)
         self._own[account, model] = known
         return known
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        """Forget an account."""
+        gate = self._own.pop(key).gate
+        gate.accounts.leave(gate)
+        if not gate.accounts.members:
+            del self._together[key[1]]

@@ -405,13 +405,14 @@ class RateLimits:
             del self._trials[call_id]
             self._trial_every_ns = max(TRIAL_LEAST_NS, 3 * self._trial_every_ns // 4)
             self._trial_ns = now_ns + self._trial_every_ns
+        freed = self.gate.accounts.on_good(taken.at_ns)
         if not self.restricts:
-            return False
+            return freed
         if self.gate.on_good(call_id, taken.at_ns, now_ns) and self._alone:
             for bucket in self.buckets.values():
                 bucket.forget(now_ns)
         self._look()
-        return self.gate.active
+        return freed or self.gate.active
 
     def refuse(
         self,

@@ -24,6 +24,7 @@ import attrs
 from hivemind_trio.scheduler.protocol.call import CallId
 
 from .learned_rate import LearnedRate, jittered
+from .refused_accounts import RefusedAccounts
 
 SECOND_NS: Final = 1_000_000_000
 
@@ -68,6 +69,8 @@ class RefusalGate:
     active: bool = attrs.field(default=False, init=False)
     """The provider has refused a call, so the gate may restrict dispatch."""
     rate: LearnedRate = attrs.field(factory=LearnedRate, init=False)
+    accounts: RefusedAccounts = attrs.field(factory=RefusedAccounts, init=False)
+    """Shared with the gates of the other accounts that may turn out to share limits."""
     until_ns: int = attrs.field(default=0, init=False)
     """End of the hold."""
     lies: bool = attrs.field(default=False, init=False)
@@ -125,12 +128,19 @@ class RefusalGate:
         at_ns = max(now_ns, until_ns, self.rate.opens_ns)
         if (self.allow is not None and self.inflight >= self.allow) or (self.misses and self._tests):
             at_ns = max(at_ns, now_ns + RECHECK_NS)  # or when one ends
+        if self.accounts.restricts(self):
+            at_ns = max(at_ns, self.accounts.opens_ns)
         return now_ns if self._released else at_ns
 
     def probe_ns(self, opens_ns: int, now_ns: int) -> int:
         """Return when a probe may go although dispatch waits until `opens_ns`; `opens_ns` if there is to be none."""
         if self.inflight:
             return opens_ns
+        probe_ns = self._alone_ns(opens_ns, now_ns)
+        return min(opens_ns, max(probe_ns, self.accounts.opens_ns)) if self.accounts.restricts(self) else probe_ns
+
+    def _alone_ns(self, opens_ns: int, now_ns: int) -> int:
+        """Return the same where no other account is refused."""
         has_said = self._shut_ns is not None and 0 < self._said_ns <= OBEYED_NS and self._granted_ns < self._word_ns
         if has_said and not self.misses and not self.lies:
             return max(now_ns, min(opens_ns, self._word_ns))  # nothing has shown yet that it is wrong
@@ -160,6 +170,7 @@ class RefusalGate:
                 return
         self.inflight += 1
         self.evidence_ns = self._granted_ns = now_ns
+        self.accounts.on_granted(self, now_ns)
         if probe:
             self._probes[call_id] = None
         elif 0 < self.until_ns <= now_ns:
@@ -236,6 +247,7 @@ class RefusalGate:
         self._refused_ns = self._tested_ns = now_ns
         if self._shut_ns is None:
             self._shut_ns = now_ns
+        self.accounts.on_refused(self, granted_ns, now_ns)
         self.rate.on_refused(granted_ns, now_ns)
 
     def _turn(self, now_ns: int) -> None:
