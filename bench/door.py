@@ -20,8 +20,8 @@ import argparse
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from statistics import median
 from typing import Final, final
@@ -150,23 +150,30 @@ def measure(subject: Subject, attack: Attack, divisor: int) -> Figures:
     )
 
 
-def run(attacks: Sequence[Attack], trees: Sequence[Path], rounds: int, divisor: int) -> dict[tuple[str, int], Figures]:
-    """The round with the median delay, of each attack on each tree."""
+@contextmanager
+def proxy(tree: Path, provider: int) -> Iterator[Subject]:
+    """Start the proxy of a tree."""
+    command = [sys.executable, str(HERE / "bench/load/turns.py"), f"http://127.0.0.1:{provider}", str(BODY_MIB)]
+    with spawned(command, None, PYTHONPATH=str(tree)) as child:
+        yield Subject(name="proxy", port=port_of(child), process=child)
+
+
+def run(
+    attacks: Sequence[Attack], trees: Sequence[Path], rounds: int, divisor: int, *, apart: bool
+) -> dict[tuple[str, int], Figures]:
+    """The round with the median delay, of each attack on each tree.
+
+    Args:
+        apart: Each in a process of its own: what an attack leaves behind is not the next one's.
+    """
     taken: dict[tuple[str, int], list[Figures]] = {}
     with ExitStack() as stack:
         provider = port_of(stack.enter_context(spawned([sys.executable, "-m", "bench.load.provider"], None)))
+        shared = [] if apart else [stack.enter_context(proxy(tree, provider)) for tree in trees]
         for turn in range(rounds):
             for attack in attacks:
                 for place, tree in enumerate(trees):
-                    # Each in a process of its own: what an attack leaves behind is not the next one's.
-                    command = [
-                        sys.executable,
-                        str(HERE / "bench/load/turns.py"),
-                        f"http://127.0.0.1:{provider}",
-                        str(BODY_MIB),
-                    ]
-                    with spawned(command, None, PYTHONPATH=str(tree)) as child:
-                        subject = Subject(name="proxy", port=port_of(child), process=child)
+                    with proxy(tree, provider) if apart else nullcontext(shared[place]) as subject:
                         taken.setdefault((attack.name, place), []).append(measure(subject, attack, divisor))
                     found = taken[attack.name, place][-1]
                     print(f"round {turn + 1}, {attack.name}, tree {place}: {found}", file=sys.stderr, flush=True)
@@ -205,7 +212,7 @@ def main() -> int:
     wanted = options.only.split(",") if options.only else [attack.name for attack in ATTACKS]
     attacks = [attack for attack in ATTACKS if attack.name in wanted]
     rounds, divisor = (1, 100) if options.smoke else (options.rounds, 1)
-    found = run(attacks, trees, rounds, divisor)
+    found = run(attacks, trees, rounds, divisor, apart=not options.smoke)
     made = provenance(rounds=rounds)
     print(write([table(attacks, found, len(trees))], made, title="The door", md=options.md, data=options.json))
     return 0
