@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents:
+        if str(item.path).startswith(f"{HERE}/"):  # of 18,000 paths, `parents` takes a second
             item.add_marker(pytest.mark.slow)
 
 
