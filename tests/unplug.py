@@ -166,7 +166,7 @@ IMPORTED: Final = (
     "tests.e2e.house",
     "tests.e2e.control",
 )
-"""What the tests of features and their plugins import, so that a fork need not."""
+"""Modules that the tests of features and their plugins import, so that a fork need not."""
 
 QUIETLY: Final = ["-p", "no:cacheprovider", "-q", "-n", "0", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
 PATIENCE_S: Final = 4

@@ -37,7 +37,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 AT_START: Final = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "MALLOC_", "GLIBC_")
-"""How variables begin that Python, its locale or its loader read before any code of ours runs."""
+"""Prefixes of the variables that Python, its locale or its loader read before any code of ours runs."""
 
 IMPORTED: Final = ("hivemind_trio.cli.main", "hivemind_trio.serve.command", "hivemind_trio.jobs")
 POLICY: Final = 'hmp 1\nprovider p { api generic; base "http://127.0.0.1:1" }\n'
@@ -98,13 +98,13 @@ class Forks:
 
 
 class Starts:
-    """Who starts the processes of a run of tests; takes the place of `_fork_exec` in `subprocess`."""
+    """Starter of the processes of a run of tests, in the place of `_fork_exec` in `subprocess`."""
 
     def __init__(self) -> None:
         self.forking: dict[frozenset[tuple[str, str]], Forks | None] = {}
         """By the variables that Python's start-up reads; None for those of one command so far."""
         self.modules = {"hivemind_trio"}
-        """What is forked when `python -m` is to run it."""
+        """Modules that are forked when `python -m` is to run them."""
         self.forked = 0
         self.is_off = sys.platform != "linux" or os.environ.get("HIVEMIND_TEST_FORK") == "0"
 
