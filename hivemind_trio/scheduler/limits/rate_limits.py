@@ -405,7 +405,7 @@ class RateLimits:
             del self._trials[call_id]
             self._trial_every_ns = max(TRIAL_LEAST_NS, 3 * self._trial_every_ns // 4)
             self._trial_ns = now_ns + self._trial_every_ns
-        freed = self.gate.accounts.on_good(taken.at_ns)
+        freed = self.gate.accounts.on_good(self.gate, taken.at_ns)
         if not self.restricts:
             return freed
         if self.gate.on_good(call_id, taken.at_ns, now_ns) and self._alone:

@@ -129,7 +129,7 @@ class RefusalGate:
         if (self.allow is not None and self.inflight >= self.allow) or (self.misses and self._tests):
             at_ns = max(at_ns, now_ns + RECHECK_NS)  # or when one ends
         if self.accounts.restricts(self):
-            at_ns = max(at_ns, self.accounts.opens_ns)
+            at_ns = max(at_ns, self.accounts.opens_ns(self))
         return now_ns if self._released else at_ns
 
     def probe_ns(self, opens_ns: int, now_ns: int) -> int:
@@ -137,7 +137,7 @@ class RefusalGate:
         if self.inflight:
             return opens_ns
         probe_ns = self._alone_ns(opens_ns, now_ns)
-        return min(opens_ns, max(probe_ns, self.accounts.opens_ns)) if self.accounts.restricts(self) else probe_ns
+        return min(opens_ns, max(probe_ns, self.accounts.opens_ns(self))) if self.accounts.restricts(self) else probe_ns
 
     def _alone_ns(self, opens_ns: int, now_ns: int) -> int:
         """Return the same where no other account is refused."""
