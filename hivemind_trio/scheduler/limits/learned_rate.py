@@ -4,9 +4,12 @@ There is no rate until the provider refuses a call for going too often. Then the
 since the refusal before, and it grows until the next one, slowly near the rate that was refused last. A fixed window,
 a token bucket, a shared key and an acceleration guard all look the same from outside, and this holds for each of them.
 
+A refusal may also have been chance: other users of the key, or an overload. So a rate below the one that was measured
+last doubles with each round of accepted calls until it is there again (TCP's slow start up to its threshold, RFC 5681).
+
 Refusals alone measure nothing: where hardly any call has been accepted yet, and where probes have shown that the rate
-is wrong, it doubles with each round of accepted calls until the next refusal (TCP's slow start). Once it has doubled,
-a refusal ends that for good: what the provider accepts is then known to a factor of two.
+is wrong, there is no threshold. Once the rate has doubled, a refusal sets one: what the provider accepts is then known
+to a factor of two.
 """
 
 from __future__ import annotations
@@ -25,14 +28,17 @@ GROWTH_NEAR: Final = 1.02
 likely to be refused (CUBIC's plateau: Ha, Rhee and Xu, 2008)."""
 NEAR: Final = (0.9, 1.1)
 """Least and greatest share of that rate that is near it."""
-GROWTH_OVER_S: Final = 10.0
-"""At most so many seconds between two grants count as growth: an idle provider proves nothing."""
+GROWTH_OVER: Final = 4.0
+"""At most so many times the distance that the rate asks for count as growth between two grants: a provider that is
+idle, or holds everything back, proves nothing (congestion window validation, RFC 7661)."""
 BELOW: Final = 0.85
 """Share of the accepted rate that dispatch goes on with."""
 LEAST: Final = 0.2
 """Calls per second; a lower rate is a standstill."""
 MEASURED: Final = 3
 """Accepted calls of a batch from which on they measure a rate: fewer say little about what the provider accepts."""
+REMEMBERED: Final = 2
+"""Measured rates of which the highest is the threshold: chance makes single ones too low."""
 GUESS: Final = 0.5
 """Least calls per second to begin with where no rate has been measured."""
 MOST: Final = 100.0
@@ -102,19 +108,27 @@ class LearnedRate:
     """Calls of that batch that were not refused, so far."""
     _took_ns: int = attrs.field(default=PERIOD_NS, init=False)
     """Time over which that batch was granted."""
+    _pooled: int = attrs.field(default=0, init=False)
+    """Calls accepted in the batches right before it that were too small to measure a rate: it measures with them."""
+    _pooled_ns: int = attrs.field(default=0, init=False)
+    """Start of the first of these batches, or of that one."""
     _before: float | None = attrs.field(default=None, init=False)
     """Rate before that batch was judged."""
     _refused_per_s: float = attrs.field(default=MOST, init=False)
     """Rate at which the last batch was refused of which a call was accepted; of a batch that was refused whole the rate
     says little."""
-    _guessed: bool = attrs.field(default=True, init=False)
-    """There was no rate before that batch, or only a guess."""
-    _doubling: bool = attrs.field(default=False, init=False)
-    """The rate doubles with each round of accepted calls, until the next refusal."""
-    _is_bracketed: bool = attrs.field(default=False, init=False)
+    _measured: tuple[float, ...] = attrs.field(default=(), init=False)
+    """The last rates that were measured before that batch."""
+    _known: tuple[float, ...] = attrs.field(default=(), init=False)
+    """The same with that batch: their highest is the threshold. Empty: there is none."""
+    _has_doubled: bool = attrs.field(default=False, init=False)
     """The rate has doubled since the last refusal: what the provider accepts is between the one before and this."""
-    _doubled_ns: int = attrs.field(default=0, init=False)
-    """Start of the round whose first success doubles it."""
+    _is_bracketed: bool = attrs.field(default=False, init=False)
+    """That was so when that batch was refused, and nothing had been measured."""
+    _is_guess: bool = attrs.field(default=True, init=False)
+    """Nothing was known then: the rate before that batch, if there was one, was a guess."""
+    _round_ns: int = attrs.field(default=0, init=False)
+    """Start of the round whose first success doubles the rate."""
     _tries: deque[_PacedAttempt] = attrs.field(factory=lambda: deque(maxlen=TRIES_MAX), init=False)
     """The latest attempts that went at a rate."""
     _misses: int = attrs.field(default=0, init=False)
@@ -123,21 +137,26 @@ class LearnedRate:
     def clear(self) -> None:
         """Forget the rate."""
         self.per_s, self.opens_ns = None, 0
-        self._doubling = False
+        self._measured = self._known = ()
+        self._has_doubled = False
 
     def double(self, now_ns: int) -> None:
         """Distrust the rate: it doubles with each round of accepted calls until the next refusal."""
-        if not self._doubling:
-            self._doubling, self._guessed, self._doubled_ns = True, False, now_ns
+        self._measured = self._known = ()
+        self._has_doubled, self._round_ns = True, now_ns
 
     def on_good(self, granted_ns: int, now_ns: int) -> None:
-        """Double if this is the first success of a round. A round is what was granted since the last doubling."""
+        """Double up to the threshold if this is the first success of a round.
+
+        A round is what was granted since the last doubling, or since the last refusal.
+        """
         self._misses = 0
-        if not self._doubling or self.per_s is None or granted_ns < self._doubled_ns:
+        threshold = max(self._known, default=MOST)
+        if self.per_s is None or self.per_s >= threshold or granted_ns < self._round_ns:
             return
-        self._doubled_ns, self._is_bracketed = now_ns, True
-        self.per_s *= 2
-        if self.per_s > MOST:
+        self._round_ns, self._has_doubled = now_ns, True
+        self.per_s = min(2 * self.per_s, threshold)
+        if self.per_s >= MOST:
             self.clear()
         else:
             self.opens_ns = min(self.opens_ns, max(now_ns, self._last_ns + int(SECOND_NS / self.per_s)))
@@ -150,7 +169,7 @@ class LearnedRate:
         if self.per_s is not None:
             self._tries.append(_PacedAttempt(now_ns, self.per_s))
             growth = GROWTH_NEAR if NEAR[0] <= self.per_s / self._refused_per_s <= NEAR[1] else GROWTH
-            self.per_s *= growth ** min(GROWTH_OVER_S, (now_ns - self._last_ns) / SECOND_NS)
+            self.per_s *= growth ** min(GROWTH_OVER / self.per_s, (now_ns - self._last_ns) / SECOND_NS)
             if self.per_s > MOST:
                 self.clear()
             else:
@@ -161,10 +180,15 @@ class LearnedRate:
         """Lower the rate to what was accepted. Calls that were in flight together are one piece of evidence."""
         if granted_ns > self._complained_ns:
             self._batch_ns, self._complained_ns = self._complained_ns, now_ns
+            self._pooled += max(0, self._accepted)
+            if self._pooled >= MEASURED or self.per_s is None:
+                self._pooled, self._pooled_ns = 0, self._first_ns
             self._accepted = self._granted - 1
             self._took_ns = max(PERIOD_NS, now_ns - self._first_ns)
-            self._guessed = self.per_s is None or (self._doubling and self._guessed and not self._is_bracketed)
-            self._is_bracketed = False
+            self._measured = self._known
+            self._is_bracketed = self._has_doubled and not self._measured and self.per_s is not None
+            self._is_guess = not self._measured and not self._is_bracketed
+            self._has_doubled = False
             self._before = self.per_s
             if self._before is not None and self._accepted > 0:
                 self._refused_per_s = self._before
@@ -174,19 +198,27 @@ class LearnedRate:
             self._accepted -= 1
         else:
             return
-        if self._before is not None and not self._guessed and not self._would_help(granted_ns):
+        self._known = self._with_this_batch()
+        if self._before is not None and not self._is_guess and not self._would_help(granted_ns):
             self.per_s = self._before
             delay_ns = max(int(SECOND_NS / self.per_s), min(MISS_NS * (self._misses - MISSES), MISS_MAX_NS))
             self.opens_ns = max(now_ns, self._last_ns + jittered(delay_ns, self._misses))
             return
         rate = BELOW * max(0, self._accepted) * SECOND_NS / self._took_ns
-        self._doubling = self._guessed and self._accepted < MEASURED
-        if self._doubling:
-            rate, self._doubled_ns = max(rate, GUESS), now_ns
+        if self._is_guess and self._accepted < MEASURED:
+            rate = max(rate, GUESS)
         if self._before is not None:
             rate = max(self._before / 2, min(rate, BELOW * self._before))
         self.per_s = max(LEAST, rate)
+        self._round_ns = now_ns
         self.opens_ns = max(now_ns, self._last_ns + jittered(int(SECOND_NS / self.per_s), self._misses))
+
+    def _with_this_batch(self) -> tuple[float, ...]:
+        """Return the last measured rates; what has doubled unmeasured was accepted at half of the rate that was not."""
+        accepted, took_ns = self._pooled + max(0, self._accepted), self._complained_ns - self._pooled_ns
+        if accepted >= MEASURED:
+            return (*self._measured, BELOW * accepted * SECOND_NS / max(PERIOD_NS, took_ns))[-REMEMBERED:]
+        return (self._before / 2,) if self._is_bracketed and self._before is not None else self._measured
 
     def _would_help(self, granted_ns: int) -> bool:
         """Return True unless attempts at lower rates were refused about as often: other clients are the cause then."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hivemind_trio.scheduler.limits.learned_rate import (
     BELOW,
     GROWTH,
-    GROWTH_OVER_S,
+    GROWTH_OVER,
     GUESS,
     HELPS,
     LEAST,
@@ -22,6 +22,7 @@ from hivemind_trio.scheduler.limits.learned_rate import (
     MEASURED,
     MOST,
     PERIOD_NS,
+    REMEMBERED,
     TRIES_MAX,
     TRIES_MIN,
     LearnedRate,
@@ -131,7 +132,81 @@ def test_idleness_proves_little() -> None:
 
     rate.on_granted(now_ns + 3_600 * SECOND_NS)
 
-    assert rate.per_s == pytest.approx(before * GROWTH**GROWTH_OVER_S)
+    assert rate.per_s == pytest.approx(before * GROWTH ** (GROWTH_OVER / before))
+
+
+def climbs(rate: LearnedRate, now_ns: int, calls: int) -> int:
+    """Have so many calls accepted, one after the other, as soon as each may go; return when the last was."""
+    for _ in range(calls):
+        now_ns = max(now_ns + 1, rate.opens_ns)
+        rate.on_granted(now_ns)
+        rate.on_good(now_ns, now_ns)
+    return now_ns
+
+
+def test_a_rate_below_the_measured_one_doubles_until_it_is_there_again() -> None:
+    rate, now_ns = used_to(8)
+    rate.on_refused(now_ns, now_ns)
+    measured = rate.per_s
+    assert measured is not None
+    for _ in range(3):  # refused by chance
+        now_ns = max(now_ns + 1, rate.opens_ns)
+        rate.on_granted(now_ns)
+        rate.on_refused(now_ns, now_ns)
+    assert rate.per_s is not None
+    assert rate.per_s == pytest.approx(measured / 8, rel=0.2)
+
+    climbs(rate, now_ns, 3)
+    assert rate.per_s == pytest.approx(measured, rel=0.2)
+    climbs(rate, now_ns, 3)
+    assert rate.per_s < 1.3 * measured, "it grows slowly from there on"
+
+
+@pytest.mark.parametrize(("low", "is_back"), [(1, True), (2, False)])
+def test_the_threshold_is_the_higher_of_two_measured_rates(low: int, is_back: bool) -> None:
+    rate, now_ns = used_to(8)
+    rate.on_refused(now_ns, now_ns)
+    first = rate.per_s
+    assert first is not None
+
+    for _ in range(low):
+        for _ in range(4):  # one in two seconds is accepted, and the last is refused: that is a far lower rate
+            now_ns += 2 * SECOND_NS
+            rate.on_granted(now_ns)
+        rate.on_refused(now_ns, now_ns)
+    for _ in range(2):  # refused by chance
+        now_ns = max(now_ns + 1, rate.opens_ns)
+        rate.on_granted(now_ns)
+        rate.on_refused(now_ns, now_ns)
+    lowered = rate.per_s
+    climbs(rate, now_ns, 4)
+
+    assert rate.per_s is not None
+    assert lowered is not None
+    assert lowered < first / 4
+    assert (rate.per_s > 0.9 * first) is is_back, "one may be chance, two are not"
+
+
+def test_small_batches_measure_a_rate_together() -> None:
+    """A burst was accepted at first, and then one call each second: what each refusal shows is one call."""
+    rate = LearnedRate()
+    for _ in range(60):
+        rate.on_granted(1)
+    rate.on_granted(2)
+    rate.on_refused(2, SECOND_NS)
+    now_ns, last_ns, refused, accepted = SECOND_NS, 0, 0, 0
+    while now_ns < 120 * SECOND_NS:
+        now_ns = max(now_ns + 1, rate.opens_ns)
+        rate.on_granted(now_ns)
+        if now_ns - last_ns < SECOND_NS:
+            refused += 1
+            rate.on_refused(now_ns, now_ns)
+        else:
+            accepted, last_ns = accepted + 1, now_ns
+            rate.on_good(now_ns, now_ns)
+
+    assert accepted >= 80
+    assert refused <= 0.5 * accepted, "each second where the burst remains the threshold"
 
 
 def test_refusals_alone_are_a_guess_that_doubles_with_each_round_of_accepted_calls() -> None:
@@ -201,7 +276,7 @@ def test_nothing_is_known_of_a_new_window() -> None:
 
 
 def test_it_grows_slowly_near_the_rate_that_was_refused_last() -> None:
-    rate, now_ns = used_to(4)
+    rate, now_ns = used_to(1, seconds=20)
     rate.on_refused(now_ns, now_ns)
     refused_ns = begin(rate, now_ns, 10)[-1]
     top = rate.per_s
@@ -211,7 +286,7 @@ def test_it_grows_slowly_near_the_rate_that_was_refused_last() -> None:
     assert rate.per_s < 0.9 * top
 
     rates = []
-    for at_ns in range(refused_ns + SECOND_NS, refused_ns + 30 * SECOND_NS, SECOND_NS):
+    for at_ns in range(refused_ns + SECOND_NS, refused_ns + 20 * SECOND_NS, SECOND_NS):
         before = rate.per_s
         rate.on_granted(at_ns)
         rates.append((before / top, rate.per_s / before))
@@ -325,58 +400,93 @@ class _Oracle:
     before: float | None = None
     guessed: bool = True
     """No rate was measured before that batch."""
-    doubles_from_ns: int | None = None
-    """A success of what was granted since then doubles the rate; None: none does."""
+    doubles_from_ns: int = 0
+    """A success of what was granted since then doubles the rate."""
     rate: float | None = None
     doubled: bool = False
     """The rate has doubled since the last refusal."""
+    bracketed: bool = False
+    """It had when the last batch was refused, and nothing had been measured."""
+    measured: list[float] = attrs.field(factory=list)
+    """Rates that were measured before that batch, or are bounds."""
+    known: list[float] = attrs.field(factory=list)
+    """With that batch."""
+    pooled: list[int] = attrs.field(factory=list)
+    """Batches right before the last that are too small to measure anything, by the numbers of their complaints."""
     highest: float = MOST
     """Rate at which the last batch was refused of which any was accepted."""
 
     def on_granted(self, now_ns: int) -> None:
         if self.rate is not None:
             self.tries.append([now_ns, self.rate, 0])
-            idle_s = (now_ns - self.grants[-1]) / SECOND_NS
+            idle_s = min(GROWTH_OVER / self.rate, (now_ns - self.grants[-1]) / SECOND_NS)
             near = 0.9 <= self.rate / self.highest <= 1.1
-            self.rate *= (1.02 if near else GROWTH) ** min(GROWTH_OVER_S, idle_s)
+            self.rate *= (1.02 if near else GROWTH) ** idle_s
             self._forget_what_is_no_limit()
         self.grants.append(now_ns)
 
     def _forget_what_is_no_limit(self) -> None:
         if self.rate is not None and self.rate > MOST:
-            self.rate = self.doubles_from_ns = None
+            self.rate, self.doubled = None, False
+            self.measured, self.known = [], []
 
     def on_good(self, granted_ns: int, now_ns: int) -> None:
-        if self.rate is not None and self.doubles_from_ns is not None and granted_ns >= self.doubles_from_ns:
-            self.rate, self.doubles_from_ns, self.doubled = 2 * self.rate, now_ns, True
+        if self.rate is None or granted_ns < self.doubles_from_ns:
+            return
+        threshold = max(self.known) if self.known else MOST + 1
+        if self.rate < threshold:
+            self.rate, self.doubles_from_ns, self.doubled = min(2 * self.rate, threshold), now_ns, True
             self._forget_what_is_no_limit()
+
+    def _batch(self, number: int) -> list[int]:
+        since_ns = self.complaints[number - 1] if number else -1
+        return [at_ns for at_ns in self.grants if since_ns < at_ns <= self.complaints[number]]
+
+    def _accepted(self, number: int) -> int:
+        return max(0, len(self._batch(number)) - self.refused[number])
 
     def on_refused(self, granted_ns: int, now_ns: int) -> None:
         if not self.complaints or granted_ns > self.complaints[-1]:
+            number = len(self.complaints) - 1
+            is_small = number >= 0 and self.rate is not None and self._together(number)[0] < MEASURED
+            self.pooled = [*self.pooled, number] if is_small else []
             self.complaints.append(now_ns)
-            slow_start = self.doubles_from_ns is not None and not self.doubled
-            self.guessed = self.rate is None or (self.guessed and slow_start)
+            self.measured = self.known
+            self.bracketed = self.doubled and not self.measured and self.rate is not None
+            self.guessed = not self.measured and not self.bracketed
             self.before, self.doubled = self.rate, False
-            earlier = self.complaints[-2] if len(self.complaints) > 1 else -1
-            if self.before is not None and sum(earlier < at_ns <= now_ns for at_ns in self.grants) > 1:
+            if self.before is not None and len(self._batch(number + 1)) > 1:
                 self.highest = self.before
         elif len(self.complaints) >= 2 and granted_ns <= self.complaints[-2]:
             return
         number = len(self.complaints) - 1
         self.refused[number] = self.refused.get(number, 0) + 1
-        since_ns = self.complaints[-2] if number else -1
-        batch = [at_ns for at_ns in self.grants if since_ns < at_ns <= self.complaints[-1]]
-        took_ns = max(PERIOD_NS, self.complaints[-1] - batch[0])
-        accepted = max(0, len(batch) - self.refused[number])
-        rate = BELOW * accepted * SECOND_NS / took_ns
-        self.doubles_from_ns = None
-        if self.guessed and accepted < MEASURED:
-            rate, self.doubles_from_ns = max(GUESS, rate), now_ns
+        self._measure(number)
+        took_ns = max(PERIOD_NS, self.complaints[-1] - self._batch(number)[0])
+        rate = BELOW * self._accepted(number) * SECOND_NS / took_ns
+        if self.guessed and self._accepted(number) < MEASURED:
+            rate = max(GUESS, rate)
         if self.before is not None:
             rate = max(self.before / 2, min(rate, BELOW * self.before))
             if not self.guessed and not self._lower_is_refused_less(granted_ns):
-                rate = self.before
-        self.rate = max(LEAST, rate)
+                self.rate = self.before
+                return
+        self.rate, self.doubles_from_ns = max(LEAST, rate), now_ns
+
+    def _measure(self, number: int) -> None:
+        accepted, since_ns = self._together(number)
+        self.known = self.measured
+        if accepted >= MEASURED:
+            lasted_ns = max(PERIOD_NS, self.complaints[-1] - since_ns)
+            self.known = [*self.measured, BELOW * accepted * SECOND_NS / lasted_ns][-REMEMBERED:]
+        elif self.bracketed:
+            assert self.before is not None, "it has doubled"
+            self.known = [self.before / 2]
+
+    def _together(self, number: int) -> tuple[int, int]:
+        """Return what was accepted in that batch and those that are pooled with it, and when they began."""
+        batches = [*self.pooled, number]
+        return sum(self._accepted(one) for one in batches), self._batch(batches[0])[0]
 
     def _lower_is_refused_less(self, granted_ns: int) -> bool:
         tries = self.tries[-TRIES_MAX:]
