@@ -5,7 +5,8 @@ when it is granted, and settled when it is known.
 
 Headers may be wrong: of another window, rounded, of a clock that is off. Calls that go although by the headers there is
 no room (trials and probes) tell. Where two in a row are accepted, headers hold nothing back any more; where two in a
-row are refused, they do again.
+row are refused, they do again. A trial goes half of the time after the last call: sooner, a refusal proves nothing, and
+what is accepted shows that the headers are wrong by a factor of two.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from hivemind_trio.scheduler.protocol.snapshot import GateSnapshot
 
 from .cost import NOTHING, Cost, exceeds
 from .rate_limiter import RateLimiter
-from .refusal_gate import DROPPED_AFTER, RefusalGate
+from .refusal_gate import DROPPED_AFTER, SOON_NS, RefusalGate
 
 CLAIM_AFTER_NS: Final = 20 * 1_000_000_000
 """A call whose turn it is and that does not fit is passed by smaller ones for so long; then it is the next to go."""
@@ -125,12 +126,13 @@ class RateLimits:
     """Time between two such calls: a quarter shorter with each accepted, doubled with each refused."""
     _trials: dict[CallId, None] = attrs.field(factory=dict, init=False)
     """Those in flight."""
-    _against: dict[CallId, None] = attrs.field(factory=dict, init=False)
-    """Calls in flight that went although by the provider's headers there was no room."""
+    _against: dict[CallId, bool] = attrs.field(factory=dict, init=False)
+    """Calls in flight that went although by the provider's headers there was no room, and whether so late that a
+    refusal confirms the headers."""
     _contradicted: int = attrs.field(default=0, init=False)
     """Number of them that were accepted in a row."""
     _confirmed: int = attrs.field(default=0, init=False)
-    """Number of them that were refused in a row."""
+    """Number of the late ones that were refused in a row."""
     _distrusts: bool = attrs.field(default=False, init=False)
     """Headers have been wrong: what they tell holds nothing back until refusals confirm it."""
     _favoured: tuple[AgentKey, int, int] | None = attrs.field(default=None, init=False)
@@ -139,6 +141,8 @@ class RateLimits:
     _granted: Cost = attrs.field(factory=lambda: dict(NOTHING), init=False)
     """All that was ever granted, at what it was thought to take."""
     _grants: int = attrs.field(default=0, init=False)
+    _taken_ns: int = attrs.field(default=0, init=False)
+    """Time of the last of them."""
     _refused: int = attrs.field(default=0, init=False)
     """Number of grants at the last refusal: those in flight together are one piece of evidence."""
 
@@ -233,11 +237,9 @@ class RateLimits:
         at_ns = self._regular_ns(cost, now_ns, waiter)
         if at_ns <= now_ns:
             return at_ns
-        if self.gate.inflight:
-            return at_ns if at_ns <= now_ns + TRIAL_WAIT_NS else min(at_ns, self._tried_ns(cost, now_ns, waiter))
-        probe_ns = self.gate.probe_ns(at_ns, now_ns)
+        probe_ns = at_ns if self.gate.inflight else self.gate.probe_ns(at_ns, now_ns)
         if probe_ns >= at_ns:
-            return at_ns
+            return min(at_ns, self._tried_ns(cost, now_ns, waiter))
         due = self.due(now_ns)
         if due is not None and due is not waiter:
             probe_ns = max(probe_ns, self._declared_ns(due.place.cost, now_ns))  # it would be passed once more
@@ -251,7 +253,15 @@ class RateLimits:
             self._trial_ns = now_ns + self._trial_every_ns
         if self._trials:
             return max(now_ns, self._trial_ns) + self._trial_every_ns  # or when it is answered
-        return max(now_ns, self._trial_ns, self.gate.opens_ns(now_ns), self._declared_ns(cost, now_ns))
+        fits_ns = self._fits_ns(cost, now_ns)
+        half_ns = min(self._half_ns(fits_ns), self._taken_ns + self._trial_every_ns)
+        gate_ns = self.gate.opens_ns(now_ns)
+        tried_ns = max(now_ns, half_ns, self._trial_ns, gate_ns, self._declared_ns(cost, now_ns))
+        return tried_ns if fits_ns > tried_ns + TRIAL_WAIT_NS else NEVER_NS
+
+    def _half_ns(self, fits_ns: int) -> int:
+        """Return the earliest time at which a refusal confirms that there is room at the given time."""
+        return self._taken_ns + min(TRIAL_NS, (fits_ns - self._taken_ns) // 2)
 
     def _regular_ns(self, cost: Cost, now_ns: int, waiter: RateLimitUser | None) -> int:
         """Return the same for a call that is no probe."""
@@ -335,15 +345,18 @@ class RateLimits:
 
     def take(self, call_id: CallId, cost: Cost, now_ns: int) -> None:
         """Charge every dimension."""
-        inflight = self.gate.inflight
-        if self.buckets and not self._declared and self._forecast_ns(cost, now_ns) > now_ns + TRIAL_WAIT_NS:
-            self._against[call_id] = None
-        probe = self.restricts and not inflight and self._regular_ns(cost, now_ns, None) > now_ns
-        trial = bool(inflight and self.buckets)
-        trial = trial and self._fits_ns(cost, now_ns) > now_ns + TRIAL_WAIT_NS
-        if trial:
+        is_trial = False
+        if self.buckets:
+            fits_ns = self._forecast_ns(cost, now_ns)
+            is_early = fits_ns > now_ns + TRIAL_WAIT_NS
+            is_trial = is_early and not self._distrusts and self._is_tried(fits_ns, now_ns)
+            if is_early and not self._declared:
+                self._against[call_id] = is_trial or now_ns >= self._half_ns(fits_ns)
+        if is_trial:
             self._trials[call_id] = None
             self._trial_ns = now_ns + self._trial_every_ns
+        probe = self.restricts and not is_trial and not self.gate.inflight
+        probe = probe and self._regular_ns(cost, now_ns, None) > now_ns
         self.gate.on_granted(call_id, probe=probe, now_ns=now_ns)
         before = self._granted
         self._granted = {
@@ -354,9 +367,15 @@ class RateLimits:
         }
         self.inflight[call_id] = _Taken(self._grants, now_ns, cost, self._granted)
         self._grants += 1
+        self._taken_ns = now_ns
         if self.has_limits:
             for bucket in self.buckets.values():
                 bucket.take(cost[bucket.quota.dimension], now_ns)
+
+    def _is_tried(self, fits_ns: int, now_ns: int) -> bool:
+        """Return True if a call that goes before that time is a trial, not a probe of the gate."""
+        gate = self.gate
+        return bool(gate.inflight) or (gate.opens_ns(now_ns) <= now_ns and fits_ns <= gate.evidence_ns + SOON_NS)
 
     def settle(self, estimated: Cost, actual: Cost, taken_ns: int, now_ns: int) -> None:
         """Charge what it was instead of what it was thought to be."""
@@ -398,7 +417,7 @@ class RateLimits:
         if taken is None or taken.accepted:
             return False
         taken.accepted = True
-        if self._against.pop(call_id, 0) is None:
+        if self._against.pop(call_id, None) is not None:
             self._contradicted, self._confirmed = self._contradicted + 1, 0
             self._distrusts |= self._contradicted >= DROPPED_AFTER
         if call_id in self._trials:
@@ -434,7 +453,7 @@ class RateLimits:
         if taken is None:
             return
         taken.accepted = False
-        if self._against.pop(call_id, 0) is None:
+        if self._against.pop(call_id, False):
             self._contradicted, self._confirmed = 0, self._confirmed + 1
             self._distrusts &= self._confirmed < DROPPED_AFTER
         if call_id in self._trials:  # as the headers had said

@@ -268,15 +268,89 @@ def test_headers_that_a_refusal_confirms_in_between_are_believed() -> None:
 def test_headers_are_believed_again_once_two_refusals_in_a_row_confirm_them() -> None:
     told = Told()
     for accepted in (True, True, False, True, False):
+        told.now_ns += 5 * S
         told.goes(accepted=accepted)
     told.limits.gate.rate.clear()  # what refusals say by themselves
     assert told.waits_ns == 0
 
+    told.now_ns += 5 * S
     told.goes(accepted=False)
-    told.goes(accepted=False)  # a trial, for the last one was long ago
 
     told.limits.gate.rate.clear()
     assert told.waits_ns > S
+
+
+def test_refusals_soon_after_the_last_call_confirm_no_headers() -> None:
+    """By the headers one goes each minute. That two within a second are refused is true of other providers, too."""
+    told = Told()
+    told.goes(accepted=True)
+    told.goes(accepted=True)
+
+    for _ in range(10):
+        told.now_ns += S
+        told.goes(accepted=False)
+
+    told.limits.gate.rate.clear()  # what refusals say by themselves
+    assert told.waits_ns == 0
+
+
+def spaced(told_ns: int, true_ns: int, *, takes_ns: int, until_ns: int) -> tuple[int, int]:
+    """Return how many calls were accepted and refused, one after the other, each as soon as it may go.
+
+    Args:
+        told_ns: Each answer says that there is no room for so long.
+        true_ns: For so long there is none.
+        takes_ns: Time from a call's grant to its end.
+    """
+    limits, now_ns, last_ns = RateLimits(), 0, -true_ns
+    accepted = refused = 0
+    for number in range(10_000):
+        while (opens_ns := limits.opens_ns(ONE, now_ns)) > now_ns:
+            now_ns = opens_ns
+        if now_ns >= until_ns:
+            return accepted, refused
+        call_id = CallId(number)
+        limits.take(call_id, ONE, now_ns)
+        if now_ns - last_ns < true_ns:
+            refused += 1
+            limits.refuse(call_id, (), None, now_ns)
+            limits.end(call_id, now_ns)
+            continue
+        accepted, last_ns = accepted + 1, now_ns
+        limits.on_headers(call_id, [reading(0, 1, told_ns)], now_ns)
+        limits.accept(call_id, now_ns)
+        now_ns += takes_ns
+        limits.end(call_id, now_ns)
+    raise AssertionError("it never ends")
+
+
+@pytest.mark.parametrize("takes_ns", [S // 10, S])
+def test_a_short_wait_that_headers_ask_for_in_vain_is_found_out(takes_ns: int) -> None:
+    """They round half a second up to two, and nothing is in flight for most of them."""
+    accepted, _ = spaced(2 * S + S // 4, S // 2, takes_ns=takes_ns, until_ns=120 * S)
+
+    assert accepted >= 0.7 * 120 * S // max(S // 2, takes_ns), "with the headers' word for it there are 53"
+
+
+def test_a_trial_with_nothing_in_flight_is_no_probe_of_the_gate() -> None:
+    limits = RateLimits()
+    limits.take(CallId(0), ONE, 0)
+    limits.on_headers(CallId(0), [reading(0, 1, 3 * S)], 0)
+    limits.accept(CallId(0), 0)
+    limits.end(CallId(0), S)
+    limits.opens_ns(ONE, S)
+    limits.take(CallId(1), ONE, S + S // 2)
+
+    limits.accept(CallId(1), 2 * S)
+
+    assert limits.snapshot(2 * S).allowed is None, "a probe lets few go at first"
+
+
+def test_a_true_short_wait_costs_ever_fewer_refusals() -> None:
+    accepted, refused = spaced(2 * S + S // 4, 2 * S + S // 4, takes_ns=S // 10, until_ns=1_800 * S)
+
+    assert accepted >= 1_800 // 2.25 - 1, "a trial delays none"
+    assert refused <= 16
 
 
 @pytest.mark.parametrize(("by_reset", "is_held"), [(True, False), (False, True)])
