@@ -120,11 +120,14 @@ class LearnedRate:
     _measured: tuple[float, ...] = attrs.field(default=(), init=False)
     """The last rates that were measured before that batch."""
     _known: tuple[float, ...] = attrs.field(default=(), init=False)
-    """The same with that batch: their highest is the threshold. Empty: there is none."""
+    """The same with that batch: their highest is the threshold."""
+    _bound: float = attrs.field(default=MOST, init=False)
+    """Threshold while nothing has been measured: the rate of a burst, or half of a rate that was refused. `MOST`: there
+    is none."""
     _has_doubled: bool = attrs.field(default=False, init=False)
     """The rate has doubled since the last refusal: what the provider accepts is between the one before and this."""
     _is_bracketed: bool = attrs.field(default=False, init=False)
-    """That was so when that batch was refused, and nothing had been measured."""
+    """That was so when that batch was refused, or there was a bound, and nothing had been measured."""
     _is_guess: bool = attrs.field(default=True, init=False)
     """Nothing was known then: the rate before that batch, if there was one, was a guess."""
     _round_ns: int = attrs.field(default=0, init=False)
@@ -137,12 +140,12 @@ class LearnedRate:
     def clear(self) -> None:
         """Forget the rate."""
         self.per_s, self.opens_ns = None, 0
-        self._measured = self._known = ()
+        self._measured, self._known, self._bound = (), (), MOST
         self._has_doubled = False
 
     def double(self, now_ns: int) -> None:
         """Distrust the rate: it doubles with each round of accepted calls until the next refusal."""
-        self._measured = self._known = ()
+        self._measured, self._known, self._bound = (), (), MOST
         self._has_doubled, self._round_ns = True, now_ns
 
     def on_good(self, granted_ns: int, now_ns: int) -> None:
@@ -151,7 +154,7 @@ class LearnedRate:
         A round is what was granted since the last doubling, or since the last refusal.
         """
         self._misses = 0
-        threshold = max(self._known, default=MOST)
+        threshold = max(self._known, default=self._bound)
         if self.per_s is None or self.per_s >= threshold or granted_ns < self._round_ns:
             return
         self._round_ns, self._has_doubled = now_ns, True
@@ -181,13 +184,15 @@ class LearnedRate:
         if granted_ns > self._complained_ns:
             self._batch_ns, self._complained_ns = self._complained_ns, now_ns
             self._pooled += max(0, self._accepted)
-            if self._pooled >= MEASURED or self.per_s is None:
+            is_measured = self._pooled >= MEASURED and self._batch_ns >= self._pooled_ns + PERIOD_NS
+            if is_measured or self._before is None or self.per_s is None:
                 self._pooled, self._pooled_ns = 0, self._first_ns
             self._accepted = self._granted - 1
             self._took_ns = max(PERIOD_NS, now_ns - self._first_ns)
             self._measured = self._known
-            self._is_bracketed = self._has_doubled and not self._measured and self.per_s is not None
-            self._is_guess = not self._measured and not self._is_bracketed
+            is_bound = (self._has_doubled or self._bound < MOST) and self.per_s is not None
+            self._is_bracketed = is_bound and not self._measured
+            self._is_guess = not is_bound and not self._measured
             self._has_doubled = False
             self._before = self.per_s
             if self._before is not None and self._accepted > 0:
@@ -198,7 +203,7 @@ class LearnedRate:
             self._accepted -= 1
         else:
             return
-        self._known = self._with_this_batch()
+        self._measure()
         if self._before is not None and not self._is_guess and not self._would_help(granted_ns):
             self.per_s = self._before
             delay_ns = max(int(SECOND_NS / self.per_s), min(MISS_NS * (self._misses - MISSES), MISS_MAX_NS))
@@ -213,12 +218,17 @@ class LearnedRate:
         self._round_ns = now_ns
         self.opens_ns = max(now_ns, self._last_ns + jittered(int(SECOND_NS / self.per_s), self._misses))
 
-    def _with_this_batch(self) -> tuple[float, ...]:
-        """Return the last measured rates; what has doubled unmeasured was accepted at half of the rate that was not."""
+    def _measure(self) -> None:
+        """Set the threshold by that batch and those that are pooled with it."""
         accepted, took_ns = self._pooled + max(0, self._accepted), self._complained_ns - self._pooled_ns
-        if accepted >= MEASURED:
-            return (*self._measured, BELOW * accepted * SECOND_NS / max(PERIOD_NS, took_ns))[-REMEMBERED:]
-        return (self._before / 2,) if self._is_bracketed and self._before is not None else self._measured
+        rate = BELOW * accepted * SECOND_NS / max(PERIOD_NS, took_ns)
+        self._known = self._measured
+        if accepted >= MEASURED and took_ns >= PERIOD_NS:
+            self._known = (*self._measured, rate)[-REMEMBERED:]
+        elif self._before is None:
+            self._bound = rate if accepted >= MEASURED else MOST  # a burst is no rate
+        elif self._is_bracketed:
+            self._bound = self._before / 2
 
     def _would_help(self, granted_ns: int) -> bool:
         """Return True unless attempts at lower rates were refused about as often: other clients are the cause then."""

@@ -187,6 +187,24 @@ def test_the_threshold_is_the_higher_of_two_measured_rates(low: int, is_back: bo
     assert (rate.per_s > 0.9 * first) is is_back, "one may be chance, two are not"
 
 
+def test_a_burst_is_no_threshold() -> None:
+    """The provider had stored ten calls. What it accepts from then on is far less."""
+    rate = LearnedRate()
+    for _ in range(11):
+        rate.on_granted(1)
+    rate.on_refused(1, 1)
+    burst = rate.per_s
+    assert burst == BELOW * 10 * SECOND_NS / PERIOD_NS
+    now_ns = 3 * SECOND_NS
+    rate.on_granted(now_ns)
+    rate.on_refused(now_ns, now_ns)
+
+    climbs(rate, now_ns, 3)
+
+    assert rate.per_s is not None
+    assert rate.per_s < 0.7 * burst
+
+
 def test_small_batches_measure_a_rate_together() -> None:
     """A burst was accepted at first, and then one call each second: what each refusal shows is one call."""
     rate = LearnedRate()
@@ -411,6 +429,7 @@ class _Oracle:
     """Rates that were measured before that batch, or are bounds."""
     known: list[float] = attrs.field(factory=list)
     """With that batch."""
+    bound: float = MOST
     pooled: list[int] = attrs.field(factory=list)
     """Batches right before the last that are too small to measure anything, by the numbers of their complaints."""
     highest: float = MOST
@@ -428,12 +447,12 @@ class _Oracle:
     def _forget_what_is_no_limit(self) -> None:
         if self.rate is not None and self.rate > MOST:
             self.rate, self.doubled = None, False
-            self.measured, self.known = [], []
+            self.measured, self.known, self.bound = [], [], MOST
 
     def on_good(self, granted_ns: int, now_ns: int) -> None:
         if self.rate is None or granted_ns < self.doubles_from_ns:
             return
-        threshold = max(self.known) if self.known else MOST + 1
+        threshold = max(self.known) if self.known else self.bound
         if self.rate < threshold:
             self.rate, self.doubles_from_ns, self.doubled = min(2 * self.rate, threshold), now_ns, True
             self._forget_what_is_no_limit()
@@ -448,12 +467,13 @@ class _Oracle:
     def on_refused(self, granted_ns: int, now_ns: int) -> None:
         if not self.complaints or granted_ns > self.complaints[-1]:
             number = len(self.complaints) - 1
-            is_small = number >= 0 and self.rate is not None and self._together(number)[0] < MEASURED
-            self.pooled = [*self.pooled, number] if is_small else []
+            pools = number >= 0 and self.rate is not None and self.before is not None
+            self.pooled = [*self.pooled, number] if pools and self._measures(number) is None else []
             self.complaints.append(now_ns)
             self.measured = self.known
-            self.bracketed = self.doubled and not self.measured and self.rate is not None
-            self.guessed = not self.measured and not self.bracketed
+            has_bound = self.rate is not None and (self.doubled or self.bound < MOST)
+            self.bracketed = has_bound and not self.measured
+            self.guessed = not self.measured and not has_bound
             self.before, self.doubled = self.rate, False
             if self.before is not None and len(self._batch(number + 1)) > 1:
                 self.highest = self.before
@@ -474,14 +494,22 @@ class _Oracle:
         self.rate, self.doubles_from_ns = max(LEAST, rate), now_ns
 
     def _measure(self, number: int) -> None:
-        accepted, since_ns = self._together(number)
-        self.known = self.measured
-        if accepted >= MEASURED:
-            lasted_ns = max(PERIOD_NS, self.complaints[-1] - since_ns)
-            self.known = [*self.measured, BELOW * accepted * SECOND_NS / lasted_ns][-REMEMBERED:]
+        rate, self.known = self._measures(number), self.measured
+        if rate is not None:
+            self.known = [*self.measured, rate][-REMEMBERED:]
+        elif self.before is None:
+            accepted = self._accepted(number)
+            self.bound = MOST if accepted < MEASURED else BELOW * accepted * SECOND_NS / PERIOD_NS
         elif self.bracketed:
-            assert self.before is not None, "it has doubled"
-            self.known = [self.before / 2]
+            self.bound = self.before / 2
+
+    def _measures(self, number: int) -> float | None:
+        """Return the rate that a batch measures with those that are pooled with it; None: there is too little."""
+        accepted, since_ns = self._together(number)
+        lasted_ns = self.complaints[number] - since_ns
+        if accepted < MEASURED or lasted_ns < PERIOD_NS:
+            return None
+        return BELOW * accepted * SECOND_NS / lasted_ns
 
     def _together(self, number: int) -> tuple[int, int]:
         """Return what was accepted in that batch and those that are pooled with it, and when they began."""
