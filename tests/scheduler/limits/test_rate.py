@@ -195,7 +195,7 @@ def test_a_burst_is_no_threshold() -> None:
     rate.on_refused(1, 1)
     burst = rate.per_s
     assert burst == BELOW * 10 * SECOND_NS / PERIOD_NS
-    now_ns = 3 * SECOND_NS
+    now_ns = 2 * SECOND_NS + 1
     rate.on_granted(now_ns)
     rate.on_refused(now_ns, now_ns)
 
