@@ -9,7 +9,7 @@ last doubles with each round of accepted calls until it is there again (TCP's sl
 
 Refusals alone measure nothing: where hardly any call has been accepted yet, and where probes have shown that the rate
 is wrong, there is no threshold. Once the rate has doubled, a refusal sets one: what the provider accepts is then known
-to a factor of two.
+to a factor of two. A burst is a bound, too, and no measurement: it may have been stored for long.
 """
 
 from __future__ import annotations
