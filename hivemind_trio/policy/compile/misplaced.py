@@ -440,7 +440,10 @@ def behind(values: Sequence[Value], settings: Mapping[str, Setting], slots: Mapp
     first = values[0]
     text = source[first.span.start : first.span.end]
     if isinstance(first, Name) and first.text in settings:
-        return Instead(first.span, f"a setting begins on a new line or after a `;`: write `; {text}`", f"; {text}")
+        begun = statements_of(values, settings, lambda one: source[one.span.start : one.span.end])
+        put = "".join(f"; {statement}" for statement in begun)
+        fix = Fix.replacing(first.span.to(values[-1].span), put)
+        return Instead(first.span, f"a setting begins on a new line or after a `;`: write `; {text}`", None, fix)
     option = next(iter(slots)) if len(slots) == 1 else "total" if "total" in slots else None
     if option is not None and not isinstance(first, Name):
         put = f"{option} {text}"

@@ -125,11 +125,12 @@ class LearnedRate:
     """Threshold while nothing has been measured: the rate of a burst, or half of a rate that was refused. `MOST`: there
     is none."""
     _has_doubled: bool = attrs.field(default=False, init=False)
-    """The rate has doubled since the last refusal: what the provider accepts is between the one before and this."""
+    """The rate has doubled since the last refusal, or may: what the provider accepts is between the one before and
+    this."""
     _is_bracketed: bool = attrs.field(default=False, init=False)
-    """That was so when that batch was refused, or there was a bound, and nothing had been measured."""
+    """The rate had doubled when that batch was refused, or had a bound, and nothing had been measured."""
     _is_guess: bool = attrs.field(default=True, init=False)
-    """Nothing was known then: the rate before that batch, if there was one, was a guess."""
+    """The rate before that batch, if there was one, was a guess: nothing had been measured, and there was no bound."""
     _round_ns: int = attrs.field(default=0, init=False)
     """Start of the round whose first success doubles the rate."""
     _tries: deque[_PacedAttempt] = attrs.field(factory=lambda: deque(maxlen=TRIES_MAX), init=False)
@@ -190,9 +191,9 @@ class LearnedRate:
             self._accepted = self._granted - 1
             self._took_ns = max(PERIOD_NS, now_ns - self._first_ns)
             self._measured = self._known
-            is_bound = (self._has_doubled or self._bound < MOST) and self.per_s is not None
-            self._is_bracketed = is_bound and not self._measured
-            self._is_guess = not is_bound and not self._measured
+            has_bound = (self._has_doubled or self._bound < MOST) and self.per_s is not None
+            self._is_bracketed = has_bound and not self._measured
+            self._is_guess = not has_bound and not self._measured
             self._has_doubled = False
             self._before = self.per_s
             if self._before is not None and self._accepted > 0:

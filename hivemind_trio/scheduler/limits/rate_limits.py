@@ -260,7 +260,7 @@ class RateLimits:
         return tried_ns if fits_ns > tried_ns + TRIAL_WAIT_NS else NEVER_NS
 
     def _half_ns(self, fits_ns: int) -> int:
-        """Return the earliest time at which a refusal confirms that there is room at the given time."""
+        """Return the earliest time at which a refusal confirms that there is no room before the given time."""
         return self._taken_ns + min(TRIAL_NS, (fits_ns - self._taken_ns) // 2)
 
     def _regular_ns(self, cost: Cost, now_ns: int, waiter: RateLimitUser | None) -> int:

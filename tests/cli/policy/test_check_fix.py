@@ -29,6 +29,17 @@ def test_fix_writes_the_file_and_says_what_was_fixed(run: Run, folder: Path) -> 
     assert run("check", "--fix", "team.hmp").stdout == "team.hmp: no problems\n"
 
 
+def test_all_settings_of_one_line_are_divided_at_once(run: Run, folder: Path) -> None:
+    """One `;` alone would bring up the next error of the line, and no fix may add one."""
+    (folder / "team.hmp").write_text('provider p { api openai base "http://h" concurrency 2..64 timeout idle 5s }\n')
+
+    result = run("check", "--fix", "team.hmp")
+
+    assert result.exit_code == 0
+    written = (folder / "team.hmp").read_text()
+    assert written == 'provider p { api openai ; base "http://h"; concurrency 2..64; timeout idle 5s }\n'
+
+
 def test_what_cannot_be_fixed_is_reported_and_fails(run: Run, folder: Path) -> None:
     (folder / "team.hmp").write_text(BROKEN + UNFIXABLE.replace("anthropic", "openai"))
 

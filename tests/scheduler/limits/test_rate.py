@@ -424,7 +424,7 @@ class _Oracle:
     doubled: bool = False
     """The rate has doubled since the last refusal."""
     bracketed: bool = False
-    """It had when the last batch was refused, and nothing had been measured."""
+    """The rate had doubled when the last batch was refused, or had a bound, and nothing had been measured."""
     measured: list[float] = attrs.field(factory=list)
     """Rates that were measured before that batch, or are bounds."""
     known: list[float] = attrs.field(factory=list)
